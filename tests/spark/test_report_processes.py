@@ -90,8 +90,10 @@ def test_history_shows_the_same_with_and_without_java_and_writes_a_page(
 
 
 def test_compare_finds_the_day_with_more_outages_worse(run_report: Run, stories: Stories) -> None:
-    ended = run_report("compare", str(LAST), str(FIRST), f"--warehouse={stories.warehouse}", "--output=json", code=1)
+    words = ["compare", str(LAST), str(FIRST), f"--warehouse={stories.warehouse}", "--output=json"]
+    ended = run_report(*words, code=1)
     assert json.loads(ended.stdout)["got_worse"]["brokers"] > 5
+    assert run_report(*words, "--engine=spark", code=1).stdout == ended.stdout
 
 
 def test_simulate_lists_brokers_that_would_not_have_been_flagged(run_report: Run, stories: Stories) -> None:

@@ -176,8 +176,17 @@ def history(
 @arguments.warehouse_option()
 @arguments.timezone_option
 @arguments.outcome_options
+@arguments.engine_option
 @arguments.spark_options
-def compare(one: date, other: date, warehouse: str, timezone: str | None, outcome: Outcome, spark: SparkOptions) -> int:
+def compare(
+    one: date,
+    other: date,
+    warehouse: str,
+    timezone: str | None,
+    outcome: Outcome,
+    engine: str | None,
+    spark: SparkOptions,
+) -> int:
     """Show what got better or worse between two computed days.
 
     \b
@@ -186,14 +195,11 @@ def compare(one: date, other: date, warehouse: str, timezone: str | None, outcom
 
     Exit codes: 0 no change for the worse; 1 something got worse; 2 failed, e.g. a day was not computed.
     """
-    arguments.checked_warehouse(warehouse)
     zone = ParameterOptions(None, timezone).loaded().report.zone
-    with running(spark, reads=[warehouse]) as (session, _):
-        # Imported late: pyspark may be missing, which `running` reports in one line.
-        from pointsman_report.io import Warehouse  # noqa: PLC0415
-        from pointsman_report.questions.day_comparison import compare as found  # noqa: PLC0415
+    with opened_past(warehouse, [], engine, spark) as past:
+        from pointsman_report.questions.day_comparison import compare as found  # noqa: PLC0415 - imports pyspark
 
-        result = found(Warehouse(session, warehouse), one, other)
+        result = found(past, one, other)
     return print_result(result, outcome, zone)
 
 

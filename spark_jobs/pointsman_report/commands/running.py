@@ -146,7 +146,7 @@ def opened_past(
 
     Raises:
         click.UsageError: a directory does not exist, or the embedded reader cannot read one.
-        ReportError: the embedded reader is not installed, or the warehouse is of another version.
+        ReportError: the embedded reader is not installed, or the warehouse is of another version or format.
         SparkUnavailableError: Java is missing, or Spark did not start.
     """
     checked_histories(histories)

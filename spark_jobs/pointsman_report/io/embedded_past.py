@@ -26,7 +26,7 @@ from pointsman_report.io.past import (
     TopicQuestion,
     TopicRows,
     microseconds,
-    python_value,
+    with_times,
 )
 from pointsman_report.io.raw_files import raw_files_of
 from pointsman_report.io.raw_rows import as_text, rows_of
@@ -80,7 +80,7 @@ class EmbeddedPast:
     """Implements `io.past.Past` for folders of this machine: of a warehouse, and of histories.
 
     Raises:
-        ReportError: DuckDB is missing, or the warehouse is of another version.
+        ReportError: DuckDB is missing, or the warehouse is of another version or format.
     """
 
     def __init__(self, warehouse: Path | None = None, histories: Sequence[Path] = ()) -> None:
@@ -198,15 +198,15 @@ class _Tables:
         self, table: str, columns: Sequence[str], days: Iterable[date], where: Mapping[str, Collection[str]]
     ) -> list[Row]:
         """Return rows of a table's days."""
-        schema = TABLES[table].schema
+        kinds = {name: TABLES[table].schema[name].dataType for name in columns}
         files = self.files(table, days)
         if not files:
             return []
-        plain = ", ".join(f'{_plain(name, schema[name].dataType)} AS "{name}"' for name in columns)
+        plain = ", ".join(f'{_plain(name, kind)} AS "{name}"' for name, kind in kinds.items())
         conditions = " AND ".join(f'list_contains(${name}, "{name}")' for name in where) or "true"
         query = f"SELECT {plain} FROM {_PARQUET} WHERE {conditions}"  # noqa: S608  # names of our schemas
         found = self.query(query, {"files": files, **{name: list(values) for name, values in where.items()}})
-        return [{name: python_value(value, schema[name].dataType) for name, value in row.items()} for row in found]
+        return with_times(found, kinds)
 
 
 class _StoredEvents:

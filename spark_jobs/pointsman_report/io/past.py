@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Protocol
@@ -131,16 +131,26 @@ def microseconds(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
-def python_value(value: Any, kind: T.DataType) -> Any:  # noqa: ANN401  # what the column holds
-    """Return a value of a table with its times, read as microseconds since 1970, as datetimes."""
+def with_times(rows: Iterable[Row], columns: Mapping[str, T.DataType]) -> list[Row]:
+    """Return rows of a table with their times, read as microseconds since 1970, as datetimes."""
+    # Most columns have no times: a question may read 100,000 rows.
+    kinds = {
+        name: kind for name, kind in columns.items() if isinstance(kind, T.TimestampType | T.ArrayType | T.StructType)
+    }
+    if not kinds:
+        return list(rows)
+    return [row | {name: _with_times(row[name], kind) for name, kind in kinds.items()} for row in rows]
+
+
+def _with_times(value: Any, kind: T.DataType) -> Any:  # noqa: ANN401  # what the column holds
     match kind:
         case _ if value is None:
             return None
         case T.TimestampType():
             return moment_of(value)
         case T.ArrayType():
-            return [python_value(each, kind.elementType) for each in value]
+            return [_with_times(each, kind.elementType) for each in value]
         case T.StructType():
-            return {field.name: python_value(value[field.name], field.dataType) for field in kind.fields}
+            return {field.name: _with_times(value[field.name], field.dataType) for field in kind.fields}
         case _:
             return value

@@ -21,7 +21,7 @@ from pointsman_report.io.past import (
     TopicQuestion,
     TopicRows,
     microseconds,
-    python_value,
+    with_times,
 )
 from pointsman_report.io.raw_files import History
 from pointsman_report.io.warehouse import Warehouse
@@ -85,12 +85,9 @@ class SparkPast:
         found = self.warehouse.read(table, first_day=first_day, last_day=last_day)
         for name, values in (where or {}).items():
             found = found.filter(F.col(name).isin(*values))
-        schema = TABLES[table].schema
-        plain = found.select(*(_plain(F.col(name), schema[name].dataType).alias(name) for name in columns))
-        return [
-            {name: python_value(value, schema[name].dataType) for name, value in row.asDict(recursive=True).items()}
-            for row in plain.collect()
-        ]
+        kinds = {name: TABLES[table].schema[name].dataType for name in columns}
+        plain = found.select(*(_plain(F.col(name), kind).alias(name) for name, kind in kinds.items()))
+        return with_times((row.asDict(recursive=True) for row in plain.collect()), kinds)
 
     def events(self, first_day: date, last_day: date) -> DataFrame:
         """Return rows of ``registration_events``, those of files that the warehouse has not read included."""

@@ -5,16 +5,17 @@ Each list has its twenty most important entries, and their total number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from heapq import nsmallest
+from itertools import product
+from math import inf
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
-from pointsman_report.io import Warehouse
+from pointsman_report.io.past import Past, Row
 from pointsman_report.report.formatting import (
     NO_VALUE,
     broker_label,
@@ -30,7 +31,7 @@ from pointsman_report.report.table_rows import key
 from pointsman_report.report_errors import ReportError
 from pointsman_report.schemas import INSTANCE
 
-Row = dict[str, Any]
+Order = tuple[Any, ...]
 Changes = dict[str, dict[str, Row]]
 """By subject and kind of change: ``in_all``, and the first ``rows``, each with ``before`` and ``after``."""
 
@@ -45,6 +46,7 @@ WORSE = {
 
 _ORDER = ("worse", "new", "later", "better", "earlier", "gone", "otherwise")
 MAX_ENTRIES = 20
+SIDES = ("before", "after")
 
 LESS_AVAILABLE = 0.0001
 """Smaller differences of the availability are ignored."""
@@ -55,6 +57,7 @@ LONGER_SECONDS = 60.0
 
 GOOD_RANK = WORST_FIRST.index("degraded") + 1
 """Rank of all classes that need no attention: changes between them are neither better nor worse."""
+_RANKS = {name: min(place, GOOD_RANK) for place, name in enumerate(WORST_FIRST)}
 
 NAMESRV = ("starts", "vanished", "pauses", "guard_activations", "rejected", "rows_missing", "rows_dropped")
 PROBLEM_COUNTS = ("vanished", "pauses", "guard_activations", "rows_missing", "rows_dropped")
@@ -129,7 +132,7 @@ def _step(name: str, write: Callable[[Any], str] = str) -> Callable[[Row], str]:
     """One value of both days, or of the only one."""
 
     def step(row: Row) -> str:
-        sides = [row[side] for side in ("before", "after") if row[side] is not None]
+        sides = [row[side] for side in SIDES if row[side] is not None]
         values = [NO_VALUE if side[name] is None else write(side[name]) for side in sides]
         return values[0] if len(set(values)) == 1 else f"{values[0]} \N{RIGHTWARDS ARROW} {values[1]}"
 
@@ -208,20 +211,22 @@ def _table(columns: tuple[TextColumn, ...], rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def compare(warehouse: Warehouse, one: date, other: date) -> Comparison:
+def compare(past: Past, one: date, other: date) -> Comparison:
     """Compare ``other`` with ``one``.
 
     Raises:
         ReportError: a day was not computed.
     """
-    missing = sorted({one, other} - warehouse.computed_days())
+    missing = sorted(
+        day for day in {one, other} if not past.rows("computed_days", ("dt",), first_day=day, last_day=day)
+    )
     if missing:
         named = " and ".join(day.isoformat() for day in missing)
         raise ReportError(
             f"{named} {'was' if len(missing) == 1 else 'were'} not computed: run pointsman-report backfill "
             f"--from {missing[0]} --to {missing[-1]}"
         )
-    days = _Days(warehouse, one, other)
+    days = _Days(past, one, other)
     changes: Changes = {
         "clusters": _clusters(days),
         "brokers": _brokers(days),
@@ -233,147 +238,164 @@ def compare(warehouse: Warehouse, one: date, other: date) -> Comparison:
     return Comparison(one, other, changes, _churn(days))
 
 
+@dataclass(frozen=True, slots=True)
 class _Days:
     """The rows of two days of a table."""
 
-    def __init__(self, warehouse: Warehouse, one: date, other: date) -> None:
-        self._warehouse = warehouse
-        self._one = one
-        self._other = other
+    past: Past
+    one: date
+    other: date
 
-    def both(self, table: str, keys: tuple[str, ...], values: tuple[str, ...]) -> DataFrame:
-        """A row for each key of either day; ``before`` and ``after`` are structs of the values, or null."""
-        sides = [
-            self._of(table, day).select(*keys, F.struct(*values).alias(name))
-            for day, name in ((self._one, "before"), (self._other, "after"))
-        ]
-        on = [sides[0][key].eqNullSafe(sides[1][key]) for key in keys]
-        joined = sides[0].join(sides[1], on=on, how="full")
-        return joined.select(*(F.coalesce(sides[0][key], sides[1][key]).alias(key) for key in keys), "before", "after")
+    def rows(self, table: str, columns: tuple[str, ...]) -> tuple[list[Row], list[Row]]:
+        one, other = (self.past.rows(table, columns, first_day=day, last_day=day) for day in (self.one, self.other))
+        return one, other
 
-    def summed(self, table: str, keys: tuple[str, ...], **sums: Column) -> DataFrame:
-        """Sums of either day: columns ``is_after`` and the sums."""
-        each = [
-            self._of(table, day).select("*", F.lit(is_after).alias("is_after"))
-            for day, is_after in ((self._one, False), (self._other, True))
-        ]
-        named = [column.alias(name) for name, column in sums.items()]
-        return each[0].unionByName(each[1]).groupBy(*keys, "is_after").agg(*named)
-
-    def _of(self, table: str, day: date) -> DataFrame:
-        return self._warehouse.read(table, first_day=day, last_day=day)
+    def both(self, table: str, keys: tuple[str, ...], values: tuple[str, ...]) -> Iterator[Row]:
+        """Yield a row for each key of either day; ``before`` and ``after`` are the values of the days, or None."""
+        one: dict[Order, list[Row]] = {}
+        other: dict[Order, list[Row]] = {}
+        for side, rows in zip((one, other), self.rows(table, (*keys, *values)), strict=True):
+            for row in rows:
+                side.setdefault(tuple(row[name] for name in keys), []).append({name: row[name] for name in values})
+        for found in one | other:
+            for before, after in product(one.get(found, [None]), other.get(found, [None])):
+                yield {**dict(zip(keys, found, strict=True)), "before": before, "after": after}
 
 
-def _kept(rows: DataFrame, change: Column, *order: Column | str) -> dict[str, Row]:
-    """The first rows of each kind of change, and their total number, in one query."""
-    changed = rows.withColumn("change", change).filter(F.col("change").isNotNull())
-    kind = Window.partitionBy("change")
-    numbered = changed.withColumns(
-        {"place": F.row_number().over(kind.orderBy(*order)), "in_all": F.count("*").over(kind)}
-    )
-    found: dict[str, Row] = {}
-    for row in numbered.filter(F.col("place") <= MAX_ENTRIES).orderBy("change", "place").collect():
-        plain = row.asDict(recursive=True)
-        entry = found.setdefault(plain["change"], {"in_all": plain["in_all"], "rows": []})
-        entry["rows"].append({name: plain[name] for name in plain if name not in ("change", "place", "in_all")})
-    return found
+def _kept(rows: Iterable[Row], change: Callable[[Row], str | None], order: Callable[[Row], Order]) -> dict[str, Row]:
+    """The first rows of each kind of change, and their total number. ``change``: of a row that both days have."""
+    kinds: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        kind = "new" if row["before"] is None else "gone" if row["after"] is None else change(row)
+        if kind is not None:
+            kinds[kind].append(row)
+    return {
+        kind: {"in_all": len(found), "rows": nsmallest(MAX_ENTRIES, found, key=order)}
+        for kind, found in sorted(kinds.items())
+    }
 
 
-def _new_or_gone() -> Column:
-    return F.when(F.col("before").isNull(), "new").when(F.col("after").isNull(), "gone")
+def _worse_or_better(worse_by: float, least: float) -> str | None:
+    if abs(worse_by) < least:
+        return None
+    return "worse" if worse_by > 0 else "better"
+
+
+def _more(row: Row, name: str) -> float:
+    """How much more the second day has; 0 if the value of a day is unknown."""
+    before, after = row["before"][name], row["after"][name]
+    return 0 if before is None or after is None else after - before
+
+
+def _or_0(row: Row, side: str, name: str) -> float:
+    found: float | None = (row[side] or {}).get(name)
+    return found or 0
+
+
+def _ascending(row: Row, *names: str) -> tuple[tuple[Any, ...], ...]:
+    """Sort by these columns, rows without a value first."""
+    return tuple(() if row[name] is None else (row[name],) for name in names)
+
+
+def _descending(value: float | None) -> float:
+    """Sort from the highest value down, rows without one last."""
+    return inf if value is None else -value
 
 
 def _clusters(days: _Days) -> dict[str, Row]:
     facts = ("availability", "down_seconds", "outages", "brokers", "budget_left_seconds")
-    health = days.both("cluster_health", ("cluster",), facts)
-    incidents = days.summed("incidents", ("cluster",), incidents=F.count("*"))
-    of_cluster = incidents.groupBy("cluster").agg(
-        *(
-            F.coalesce(F.sum(F.when(F.col("is_after") == is_after, F.col("incidents"))), F.lit(0)).alias(name)
-            for name, is_after in (("incidents_before", False), ("incidents_after", True))
+    before, after = (Counter(each["cluster"] for each in rows) for rows in days.rows("incidents", ("cluster",)))
+    rows = (
+        {**row, "incidents_before": before[row["cluster"]], "incidents_after": after[row["cluster"]]}
+        for row in days.both("cluster_health", ("cluster",), facts)
+    )
+
+    def change(row: Row) -> str | None:
+        differs = _more(row, "outages") or row["incidents_before"] != row["incidents_after"]
+        found = _worse_or_better(-_more(row, "availability"), LESS_AVAILABLE)
+        return "otherwise" if found is None and differs else found
+
+    def order(row: Row) -> Order:
+        return -abs(_or_0(row, "after", "down_seconds") - _or_0(row, "before", "down_seconds")), *_ascending(
+            row, "cluster"
         )
-    )
-    counts = ("incidents_before", "incidents_after")
-    rows = health.join(of_cluster, on="cluster", how="left").fillna(0, subset=list(counts))
-    lost = F.col("before.availability") - F.col("after.availability")
-    other_counts = (F.col("before.outages") != F.col("after.outages")) | (F.col(counts[0]) != F.col(counts[1]))
-    change = (
-        F.when(_new_or_gone().isNotNull(), _new_or_gone())
-        .when(lost >= LESS_AVAILABLE, "worse")
-        .when(lost <= -LESS_AVAILABLE, "better")
-        .when(other_counts, "otherwise")
-    )
-    seconds = F.abs(F.coalesce("after.down_seconds", F.lit(0.0)) - F.coalesce("before.down_seconds", F.lit(0.0)))
-    return _kept(rows, change, seconds.desc(), "cluster")
+
+    return _kept(rows, change, order)
 
 
 def _brokers(days: _Days) -> dict[str, Row]:
-    rows = days.both("flapping", INSTANCE, ("class", "down_count", "penalty_max"))
-    before, after = _rank("before.class"), _rank("after.class")
-    change = (
-        F.when(_new_or_gone().isNotNull(), _new_or_gone()).when(after < before, "worse").when(after > before, "better")
-    )
-    return _kept(rows, change, F.least(before, after), F.col("after.penalty_max").desc_nulls_last(), *INSTANCE)
+    def change(row: Row) -> str | None:
+        before, after = _ranks(row)
+        return None if before is None or after is None else _worse_or_better(before - after, 1)
+
+    def order(row: Row) -> Order:
+        worst = min((rank for rank in _ranks(row) if rank is not None), default=-1)
+        return worst, _descending((row["after"] or {}).get("penalty_max")), *_ascending(row, *INSTANCE)
+
+    return _kept(days.both("flapping", INSTANCE, ("class", "down_count", "penalty_max")), change, order)
 
 
-def _rank(name: str) -> Column:
-    place = F.array_position(F.array(*map(F.lit, WORST_FIRST)), F.col(name))
-    return F.when(F.col(name).isNotNull(), F.when(place > 0, F.least(place - 1, F.lit(GOOD_RANK))).otherwise(GOOD_RANK))
+def _ranks(row: Row) -> list[int | None]:
+    """The rank of the broker's class on both days, None if unknown."""
+    names = ((row[side] or {}).get("class") for side in SIDES)
+    return [None if name is None else _RANKS.get(name, GOOD_RANK) for name in names]
 
 
 def _topics_at_risk(days: _Days) -> dict[str, Row]:
     facts = ("worst", "unwritable_seconds", "no_master_seconds", "one_broker_seconds", "brokers")
-    rows = days.both("topics_at_risk", ("cluster", "topic"), facts)
-    longer = F.col("after.unwritable_seconds") - F.col("before.unwritable_seconds")
-    change = (
-        F.when(_new_or_gone().isNotNull(), _new_or_gone())
-        .when(longer >= LONGER_SECONDS, "worse")
-        .when(longer <= -LONGER_SECONDS, "better")
-    )
-    most = [
-        F.greatest(F.coalesce(f"after.{name}", F.lit(0.0)), F.coalesce(f"before.{name}", F.lit(0.0)))
-        for name in facts[1:4]
-    ]
-    return _kept(rows, change, *(seconds.desc() for seconds in most), "cluster", "topic")
+
+    def change(row: Row) -> str | None:
+        return _worse_or_better(_more(row, "unwritable_seconds"), LONGER_SECONDS)
+
+    def order(row: Row) -> Order:
+        most = (max(_or_0(row, side, name) for side in SIDES) for name in facts[1:4])
+        return *map(_descending, most), *_ascending(row, "cluster", "topic")
+
+    return _kept(days.both("topics_at_risk", ("cluster", "topic"), facts), change, order)
 
 
 def _queues(days: _Days) -> dict[str, Row]:
     keys = ("cluster", "kind", "topic", "consumer_group")
+
+    def order(row: Row) -> Order:
+        side = _side(row)
+        times = side["value"] / side["limit"] if side["value"] is not None and side["limit"] else None
+        return _descending(times), *_ascending(row, *keys), *_ascending(side, "says")
+
     # Another hot queue of the same topic is not a change.
-    rows = days.both("hot_queues", keys, ("value", "limit", "says", "cure"))
-    times = F.try_divide(F.coalesce("after.value", "before.value"), F.coalesce("after.limit", "before.limit"))
-    return _kept(rows, _new_or_gone(), times.desc_nulls_last(), *keys)
+    return _kept(days.both("hot_queues", keys, ("value", "limit", "says", "cure")), lambda _: None, order)
 
 
 def _name_servers(days: _Days) -> dict[str, Row]:
-    rows = days.both("namesrv_days", ("node",), NAMESRV)
-    more = [_count("after", name) > _count("before", name) for name in PROBLEM_COUNTS]
-    less = [_count("after", name) < _count("before", name) for name in PROBLEM_COUNTS]
-    differs = [_count("after", name) != _count("before", name) for name in NAMESRV]
-    change = F.when(_new_or_gone().isNotNull(), _new_or_gone()).when(_any(more), "worse").when(_any(less), "better")
-    return _kept(rows, change.when(_any(differs), "otherwise"), "node")
+    def change(row: Row) -> str | None:
+        more = {name: _or_0(row, "after", name) - _or_0(row, "before", name) for name in NAMESRV}
+        if any(more[name] > 0 for name in PROBLEM_COUNTS):
+            return "worse"
+        if any(more[name] < 0 for name in PROBLEM_COUNTS):
+            return "better"
+        return "otherwise" if any(more.values()) else None
 
-
-def _count(side: str, name: str) -> Column:
-    return F.coalesce(F.col(f"{side}.{name}"), F.lit(0))
-
-
-def _any(conditions: list[Column]) -> Column:
-    return F.array_contains(F.array(*conditions), F.lit(True))
+    return _kept(days.both("namesrv_days", ("node",), NAMESRV), change, lambda row: _ascending(row, "node"))
 
 
 def _heartbeats(days: _Days) -> dict[str, Row]:
     rows = days.both("heartbeat_punctuality", INSTANCE, ("p99_ms", "p50_ms", "late", "beats"))
-    before, after = F.col("before.p99_ms"), F.col("after.p99_ms")
-    change = F.when((after >= before * LATER) & (after - before >= LATER_MS), "later").when(
-        (before >= after * LATER) & (before - after >= LATER_MS), "earlier"
-    )
-    return _kept(rows, change, F.abs(after - before).desc(), *INSTANCE)
+
+    def change(row: Row) -> str | None:
+        more = _more(row, "p99_ms")
+        if abs(more) < LATER_MS:
+            return None
+        shorter, longer = sorted(row[side]["p99_ms"] for side in SIDES)
+        if longer < shorter * LATER:
+            return None
+        return "later" if more > 0 else "earlier"
+
+    def order(row: Row) -> Order:
+        return -abs(_more(row, "p99_ms")), *_ascending(row, *INSTANCE)
+
+    return _kept((row for row in rows if row["before"] and row["after"]), change, order)
 
 
 def _churn(days: _Days) -> dict[str, dict[str, int]]:
-    sums = days.summed("topic_churn", (), **{name: F.coalesce(F.sum(name), F.lit(0)) for name in CHURN})
-    found = {name: dict.fromkeys(CHURN, 0) for name in ("before", "after")}
-    for row in sums.collect():
-        found["after" if row["is_after"] else "before"] = {name: row[name] for name in CHURN}
-    return found
+    sides = zip(SIDES, days.rows("topic_churn", CHURN), strict=True)
+    return {side: {name: sum(row[name] or 0 for row in rows) for name in CHURN} for side, rows in sides}

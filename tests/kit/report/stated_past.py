@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date
 
 from pointsman_report.io.past import Row, TopicQuestion, TopicRows
+from pointsman_report.schemas import TABLES
 
 
 @dataclass
@@ -43,6 +44,7 @@ class StatedPast:
         last_day: date,
         where: Mapping[str, Collection[str]] | None = None,
     ) -> list[Row]:
+        assert set(columns) <= set(TABLES[table].columns)
         return [
             {name: row.get(name) for name in columns}
             for row in self.tables.get(table, [])

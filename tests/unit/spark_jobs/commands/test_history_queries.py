@@ -56,6 +56,18 @@ def test_files_of_this_machine_are_read_without_java(
     assert sessions == []
 
 
+def test_days_of_this_machine_are_compared_without_java(
+    tmp_path: Path, sessions: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compare", "2026-03-02", "2026-03-03", f"--warehouse={tmp_path}"]
+
+    assert main(words) == 2
+    assert "2026-03-02 and 2026-03-03 were not computed" in capsys.readouterr().err
+    assert sessions == []
+    assert main([*words, "--engine=spark"]) == 2
+    assert sessions == ["pointsman-report compare"]
+
+
 @pytest.mark.parametrize(
     "words",
     [["--engine=spark"], ["--master=local[1]"], ["--memory=1g"], ["--conf=spark.x=y"], ["--history=hdfs:///h"]],

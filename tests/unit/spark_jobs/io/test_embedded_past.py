@@ -157,6 +157,14 @@ def test_a_warehouse_of_another_version_is_refused(warehouse: Path) -> None:
         EmbeddedPast(warehouse)
 
 
+def test_tables_that_are_not_parquet_are_refused(warehouse: Path) -> None:
+    label = {"warehouse_version": WAREHOUSE_VERSION, "table_format": "orc"}
+    (warehouse / LABEL).write_text(json.dumps(label), encoding="utf-8")
+
+    with pytest.raises(ReportError, match="are in orc format, but this release reads only Parquet"):
+        EmbeddedPast(warehouse)
+
+
 def test_a_missing_reader_is_named_with_what_to_install(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
 
