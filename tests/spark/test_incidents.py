@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 PLACES = struct(dt=DAY, cluster=TEXT, broker_name=TEXT, broker_id=LONG, zone=TEXT, host=TEXT)
 INTERVALS = struct(
     dt=DAY, cluster=TEXT, broker_name=TEXT, broker_id=LONG, state=TEXT, planned=BOOL, continues=BOOL,
-    start_at=TIME, end_at=TIME, end_censored=BOOL, event=TEXT,
+    start_at=TIME, end_at=TIME, end_censored=BOOL, event=TEXT, last_sign_of_life_at=TIME,
 )  # fmt: skip
 GIVEN = IncidentParameters()
 SCOPES = ("host", "zone", "cluster")
@@ -57,7 +57,7 @@ def _frames(spark: SparkSession, day: Day) -> tuple[DataFrame, DataFrame]:
     dt = MIDNIGHT.date()
     placed = [(dt, cluster, name, 0, *where) for (cluster, name), where in day.places.items()]
     fallen = [
-        (dt, cluster, name, 0, "down", False, False, moment(at), moment(at + lasts), False, "EXPIRED")
+        (dt, cluster, name, 0, "down", False, False, moment(at), moment(at + lasts), False, "EXPIRED", moment(at - 7))
         for cluster, name, at, lasts in day.falls
     ]
     random.Random(1).shuffle(fallen)
@@ -260,6 +260,7 @@ def test_several_outages_of_a_day_become_the_expected_incidents(spark: SparkSess
     assert [member["broker_name"] for member in one(found["twice"])["members"]] == ten[:5]
     assert one(found["rack"])["known_brokers"] == 5
     assert one(found["rack"])["incident_id"] == "rack/host/h1/2026-03-02T00:01:40.000000Z"
+    assert one(found["rack"])["from_at"] - one(found["rack"])["last_heard_at"] == timedelta(seconds=7)
 
 
 def test_a_stray_outage_that_was_over_before_is_not_part_of_an_incident(spark: SparkSession) -> None:

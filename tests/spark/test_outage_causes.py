@@ -39,7 +39,7 @@ EVENTS = struct(
 )  # fmt: skip
 INTERVALS = struct(
     dt=DAY, cluster=TEXT, broker_name=TEXT, broker_id=LONG, state=TEXT, planned=BOOL, continues=BOOL, open=BOOL,
-    start_at=TIME, end_at=TIME, end_censored=BOOL, event=TEXT,
+    start_at=TIME, end_at=TIME, end_censored=BOOL, event=TEXT, last_sign_of_life_at=TIME,
 )  # fmt: skip
 PLACES = struct(dt=DAY, cluster=TEXT, broker_name=TEXT, broker_id=LONG, zone=TEXT, host=TEXT)
 REFUSED = {"probe": "redis 10.0.0.1:6379: Connection refused.", "evidence": "STRONG"}
@@ -65,7 +65,7 @@ class History:
     def down(self, cluster: str, name: str, at: float, until: float | None, *, planned: bool = False) -> None:
         self.places.setdefault((cluster, name), None)
         known = {"cluster": cluster, "broker_name": name, "broker_id": 0, "state": "down", "planned": planned}
-        known |= {"continues": False, "event": "EXPIRED", "start_at": moment(at)}
+        known |= {"continues": False, "event": "EXPIRED", "start_at": moment(at), "last_sign_of_life_at": None}
         last = 0 if until is None else int(until // 86_400)
         for day in range(last + (until is None)):
             cut = moment(0, day=day + 1)

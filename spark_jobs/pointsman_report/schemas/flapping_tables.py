@@ -105,6 +105,7 @@ INCIDENTS = Table(
         cluster=TEXT,
         scope=TEXT,
         scope_name=TEXT,
+        last_heard_at=TIME,
         from_at=TIME,
         to_at=TIME,
         back_at=TIME,
@@ -118,10 +119,11 @@ INCIDENTS = Table(
 )
 """Several brokers of one host, zone or cluster (``scope``) that were down at the same moment: one event, not many.
 
-``from_at``, ``to_at``: the first and the last outage's start; ``back_at``: the end of the last, null while one is open
-at the day's end or its end was not observed. ``known_brokers``: brokers of the scope that were monitored on that day.
-``members``: each broker with its first outage. ``down_seconds``: sum of its outages, on that day. ``cause``: the cause
-of more than half of its outages, else unknown (`OUTAGE_CAUSES`). An incident belongs to one UTC day.
+``last_heard_at``: the last heartbeat of the broker that went down first. ``from_at``, ``to_at``: the first and the last
+outage's start; ``back_at``: the end of the last, null while one is open at the day's end or its end was not observed.
+``known_brokers``: brokers of the scope that were monitored on that day. ``members``: each broker with its first outage.
+``down_seconds``: sum of its outages, on that day. ``cause``: the cause of more than half of its outages, else unknown
+(`OUTAGE_CAUSES`). An incident belongs to one UTC day.
 """
 
 ROLLING_RESTARTS = Table(

@@ -175,7 +175,8 @@ def _above_mean(sigmas: float) -> Column:
 
 
 def outages(intervals: DataFrame) -> DataFrame:
-    """The outages that began on their day: ``at``, ``down_us``, and ``back_us`` if the recovery was observed.
+    """The outages that began on their day: ``at``, ``heard_us`` (the last heartbeat, if known), ``down_us``, and
+    ``back_us`` if the recovery was observed.
 
     One row per outage; key: ``dt``, instance, ``at``, which outages of one moment may share.
     """
@@ -184,10 +185,11 @@ def outages(intervals: DataFrame) -> DataFrame:
     return began.withColumns(
         {
             "at": F.unix_micros("start_at"),
+            "heard_us": F.unix_micros("last_sign_of_life_at"),
             "down_us": end - F.unix_micros("start_at"),
             "back_us": F.when(~F.col("end_censored"), end),
         }
-    ).select(*_OUTAGE, "event", "down_us", "back_us")
+    ).select(*_OUTAGE, "event", "heard_us", "down_us", "back_us")
 
 
 def members(outages_of_day: DataFrame, places: DataFrame, *, parameters: IncidentParameters) -> DataFrame:
@@ -221,6 +223,7 @@ def incidents(members: DataFrame, places: DataFrame, causes: DataFrame) -> DataF
     """
     member = F.struct("broker_name", "broker_id", F.timestamp_micros("at").alias("start_at"))
     summed = members.groupBy(*SCOPE, "incident_id").agg(
+        F.timestamp_micros(F.min(F.struct("at", "heard_us"))["heard_us"]).alias("last_heard_at"),
         F.timestamp_micros(F.min("at")).alias("from_at"),
         F.timestamp_micros(F.max("at")).alias("to_at"),
         F.when(F.bool_and(F.col("back_us").isNotNull()), F.timestamp_micros(F.max("back_us"))).alias("back_at"),

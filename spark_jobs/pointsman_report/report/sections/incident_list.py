@@ -54,6 +54,7 @@ class Incident:
     topics_unwritable: int | None
     unwritable_seconds: float | None
     topics: list[str] | None
+    last_heard_at: str | None
     from_at: str
     to_at: str | None
     back_at: str | None
@@ -64,6 +65,20 @@ class Incident:
     def shared(self) -> str:
         """What its brokers share: a host, a zone or the cluster."""
         return f"{self.scope or 'cluster'} {printable(str(self.scope_name or self.cluster))}"
+
+    @property
+    def silent_seconds(self) -> float | None:
+        """How long its first broker was silent when it left the routes: the detection took at most that long."""
+        return _seconds_between(self.last_heard_at, self.from_at)
+
+    @property
+    def seconds(self) -> float | None:
+        """From the first outage to the last recovery; None until then."""
+        return _seconds_between(self.from_at, self.back_at)
+
+
+def _seconds_between(start: str | None, end: str | None) -> float | None:
+    return None if start is None or end is None else (micros_of(end) - micros_of(start)) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +147,7 @@ def incidents(warehouse: Warehouse, span: Span) -> Incidents:
     known = rows.join(blast, on=["dt", "incident_id"], how="left").select(
         "incident_id",
         *("cluster", "scope", "scope_name", "brokers", "known_brokers", "down_seconds", "cause", "evidence", *_BLAST),
-        *micros("from_at", "to_at", "back_at"),
+        *micros("last_heard_at", "from_at", "to_at", "back_at"),
         _first_members(),
     )
     few = worst(_incident, known, MAX_INCIDENTS, F.col("brokers").desc(), "from_at", "incident_id")

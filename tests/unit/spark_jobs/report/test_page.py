@@ -18,7 +18,7 @@ from pointsman_report.report.contents import Report
 from pointsman_report.report.drawing import VARIABLES
 from pointsman_report.report.page import TEMPLATES, page
 from pointsman_report.report.sections.broker_states import Drawn
-from pointsman_report.report.sections.incident_list import GuardPeriod, Member, RollingRestart
+from pointsman_report.report.sections.incident_list import GuardPeriod, Incident, Incidents, Member, RollingRestart
 from pointsman_report.report.sections.outage_lengths import Outage
 from pointsman_report.report.sections.watch_gaps import StoppedBefore
 from pointsman_report.report.sections.worst_brokers import Ranking
@@ -357,3 +357,18 @@ def test_the_style_sheet_knows_every_colour_of_the_plots_in_light_and_dark() -> 
 
     assert set(VARIABLES.values()) <= set(LIGHT)
     assert set(VARIABLES.values()) <= set(dark)
+
+
+def test_an_incident_shows_how_long_it_took_to_notice_and_to_recover() -> None:
+    times = {"last_heard_at": "2026-03-05T09:59:48.500Z", "from_at": "2026-03-05T10:00:00.000Z"}
+    said: dict[str, Any] = {"scope": "zone", "cause": None, "evidence": None, "members": [], "topics": []} | times
+    known = a_row(Incident, scope_name="z1", **said, back_at="2026-03-05T10:12:00.000Z")
+    lasting = a_row(Incident, scope_name="z2", **said | {"last_heard_at": None}, back_at=None)
+    incidents = Incidents([known, lasting], in_all=2)
+    rows = tables_of(render(replace(report_of(), incidents=incidents)))["Incidents"].rows
+
+    assert [row[0] for row in rows] == [
+        "2026-03-05 10:00:00 | zone z1 | first silent for 12 s",
+        "2026-03-05 10:00:00 | zone z2",
+    ]
+    assert [row[3] for row in rows] == ["2026-03-05 10:12:00 | after 12 min", "not yet"]
