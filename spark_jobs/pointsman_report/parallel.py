@@ -27,12 +27,13 @@ def run_ordered(
     parts: Mapping[_Name, Callable[[], _Result]],
     after: Mapping[_Name, Collection[_Name]],
     *,
+    most: int = MAX_PARALLEL,
     done: Callable[[_Name], None] = lambda _: None,
 ) -> dict[_Name, _Result]:
     """Run each part in a thread as soon as the parts in ``after`` are done; of those that are ready, the first.
 
-    After an error or an interrupt, waiting parts are not started; running parts are completed first. ``done`` is called
-    in the caller's thread.
+    At ``most`` this number runs in parallel. After an error or an interrupt, waiting parts are not started; running
+    parts are completed first. ``done`` is called in the caller's thread.
     """
     order = TopologicalSorter({name: after.get(name, ()) for name in parts})
     order.prepare()
@@ -40,10 +41,10 @@ def run_ordered(
     ready: list[_Name] = []
     running: dict[Future[_Result], _Name] = {}
     results: dict[_Name, _Result] = {}
-    with ThreadPoolExecutor(MAX_PARALLEL, thread_name_prefix="parallel") as threads:
+    with ThreadPoolExecutor(most, thread_name_prefix="parallel") as threads:
         while order.is_active():
             ready = sorted([*ready, *order.get_ready()], key=places.__getitem__)
-            while ready and len(running) < MAX_PARALLEL:
+            while ready and len(running) < most:
                 name = ready.pop(0)
                 running[threads.submit(parts[name])] = name
             ended, _ = wait(running, return_when=FIRST_COMPLETED)

@@ -18,6 +18,8 @@ from pointsman_report.parallel import run_ordered
 from pointsman_report.run import Run
 from pointsman_report.schemas import Table
 
+MAX_STAGES = 8
+"""Stages that run in parallel: most of them are small queries."""
 SLOWEST = 5
 """Number of stages whose durations are logged."""
 
@@ -75,6 +77,7 @@ def run_stages(parts: Sequence[Part], work: Work, *, done: Callable[[str], None]
     seconds = run_ordered(
         {name: partial(running.run, stage) for name, stage in stages.items()},
         {name: [each for each in stage.inputs if each in stages] for name, stage in stages.items()},
+        most=MAX_STAGES,
         done=finished,
     )
     slowest = sorted(seconds, key=seconds.__getitem__, reverse=True)[:SLOWEST]
