@@ -312,10 +312,9 @@ class Warehouse:
                 f"{old}/{name}" if day in there else None,
             )
 
-    def _load(self, path: str, schema: T.StructType | None) -> DataFrame:
+    def _load(self, path: str, schema: T.StructType) -> DataFrame:
         self._check_label()
-        reader = self._spark.read.format("parquet")
-        return (reader if schema is None else reader.schema(schema)).load(path)
+        return self._spark.read.format("parquet").schema(schema).load(path)
 
     def _writer(self, rows: DataFrame) -> DataFrameWriter:
         return rows.write.format("parquet").mode("overwrite").option("parquet.block.size", GROUP_BYTES)
