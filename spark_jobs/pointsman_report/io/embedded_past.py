@@ -6,6 +6,7 @@ DuckDB reads the tables: it is imported here alone, so a machine that asks no qu
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
@@ -37,6 +38,7 @@ from pointsman_report.schemas import TABLES
 Found = TypeVar("Found")
 MAX_READS = 3
 """Attempts to read files that a run replaces, or a name server compresses, in the meantime."""
+_PATTERN = re.compile(r"[\[*?]")
 _PARQUET = "read_parquet($files, hive_partitioning = true)"
 _OBSERVERS = f"""
     SELECT node, boot_id, list(DISTINCT dt) AS days, min(us) AS first_us, max(us) AS end_us,
@@ -71,8 +73,9 @@ _BROKER_ROWS = f"""
     WHERE broker_name = $broker_name AND ($cluster IS NULL OR cluster = $cluster) AND event NOT IN {_LEFT_OUT}
 """  # noqa: S608
 _NUMBERS = f"""
-    SELECT node, boot_id, seq FROM {_PARQUET}
-    WHERE (node, boot_id) IN (SELECT row(c, n) FROM {_PAIRS.format("nodes", "boot_ids")})
+    SELECT stored.node, stored.boot_id, stored.seq FROM {_PARQUET} AS stored
+    JOIN (SELECT unnest($nodes) AS node, unnest($boot_ids) AS boot_id, unnest($first) AS first) AS run
+        ON stored.node = run.node AND stored.boot_id = run.boot_id AND stored.seq >= run.first
 """  # noqa: S608
 
 
@@ -151,8 +154,8 @@ class EmbeddedPast:
         if stored is None:
             return list(rows_of(files, **days).values())
         read = rows_of(unread(files, read_ledger(self, files), Window(**days)), **days)
-        known = stored.numbers({number[1:3] for number in read})
-        return [row for (_, *number), row in read.items() if tuple(number) not in known]
+        known = stored.numbers(number[1:] for number in read)
+        return [row for number, row in read.items() if number[1:] not in known]
 
 
 class _Tables:
@@ -181,7 +184,9 @@ class _Tables:
 
     def files(self, table: str, days: Iterable[date]) -> list[str]:
         folders = (self._folder / table / partition(day) for day in days)
-        return [str(file) for folder in folders for file in sorted(folder.glob("[!._]*.parquet"))]
+        found = (str(file) for folder in folders for file in sorted(folder.glob("[!._]*.parquet")))
+        # DuckDB takes each path as a pattern.
+        return [_PATTERN.sub(r"[\g<0>]", file) for file in found]
 
     def query(self, text: str, values: Mapping[str, object]) -> list[Row]:
         """Return rows by column name."""
@@ -233,11 +238,16 @@ class _StoredEvents:
         found = self._query(_TOPIC_ROWS, {**_named(topic), "clusters": clusters, "names": names})
         return [_with_entry(row) for row in found]
 
-    def numbers(self, runs: Collection[tuple[str, str]]) -> set[tuple[str, str, int]]:
-        """The node, boot_id and seq of each row of these runs."""
-        nodes = [node for node, _ in runs]
-        found = self._query(_NUMBERS, {"nodes": nodes, "boot_ids": [boot_id for _, boot_id in runs]}) if runs else []
-        return {(row["node"], row["boot_id"], row["seq"]) for row in found}
+    def numbers(self, read: Iterable[tuple[str, str, int]]) -> set[tuple[str, str, int]]:
+        """The node, boot_id and seq of each row of the runs that were ``read``, from the first number read on."""
+        first: dict[tuple[str, str], int] = {}
+        for node, boot_id, seq in read:
+            first[node, boot_id] = min(seq, first.get((node, boot_id), seq))
+        if not first:
+            return set()
+        nodes, boot_ids = zip(*first, strict=True)
+        values = {"nodes": list(nodes), "boot_ids": list(boot_ids), "first": list(first.values())}
+        return {(row["node"], row["boot_id"], row["seq"]) for row in self._query(_NUMBERS, values)}
 
     def _query(self, text: str, values: Mapping[str, object]) -> list[Row]:
         return self._tables.query(text, {**values, "files": self._files}) if self._files else []
