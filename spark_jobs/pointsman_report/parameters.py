@@ -13,6 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from pointsman import queue_findings
+from pointsman_report.webhook import url_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +173,15 @@ class ReportParameters(_Section):
 
     timezone: str = "UTC"
     """IANA time zone of the report's day, such as Europe/Berlin; tables keep UTC days."""
+    notify_url: str = field(default="", repr=False)
+    """Webhook (http or https) to which `nightly` and `backfill` post the summary as JSON; empty: none. A secret: no
+    output contains it."""
 
     def _broken_rules(self) -> Iterator[str]:
         if self.timezone not in available_timezones():
             yield f"timezone: {self.timezone!r} is not an IANA time zone such as Europe/Berlin"
+        if self.notify_url and (problem := url_problem(self.notify_url)):
+            yield f"notify_url: {problem}"
 
     @property
     def zone(self) -> ZoneInfo:
@@ -193,4 +199,7 @@ class Parameters:
     report: ReportParameters = field(default_factory=ReportParameters)
 
     def as_dict(self) -> dict[str, dict[str, Any]]:
-        return asdict(self)
+        """Return what may be stored and shown: without the secret."""
+        sections = asdict(self)
+        del sections["report"]["notify_url"]
+        return sections

@@ -17,6 +17,7 @@ from pointsman_report.jobs.stage_graph import Context, Part, Stage
 from pointsman_report.run import Run
 from pointsman_report.schemas import TABLES
 from pointsman_report.schemas.liveness_tables import AVAILABILITY
+from tests.kit.report.webhook_receiver import SECRET, receiving
 from tests.spark.histories import NameServer, broker, moment, write_history
 from tests.spark.nights import DAY, Again, Night
 from tests.spark.storybook import LAST, SECOND, Stories
@@ -125,7 +126,10 @@ def test_days_computed_again_have_one_report_of_both(again: Again) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark")
 def test_running_a_day_again_gives_the_same_tables_and_report(night: Night, copied: Path, run_days: DayRunner) -> None:
-    assert nightly(night.history, copied) == 1
+    with receiving() as receiver:
+        receiver.statuses = [404]
+        assert nightly(night.history, copied, "--notify", receiver.url) == 1
+    assert len(receiver.received) == 1
     for table in TABLES:
         assert run_days.rows(copied, table, DAY, DAY) == run_days.rows(night.warehouse, table, DAY, DAY), table
     report = copied / "report" / f"dt={DAY}"
@@ -189,12 +193,21 @@ def day_without_a_row(night: Night, tmp_path: Path, capsys: pytest.CaptureFixtur
     empty = str(DAY - timedelta(days=9))
     arguments = ["--history", str(night.history), "--warehouse", str(tmp_path), "--date", empty, "--output", "json"]
 
-    assert main(["nightly", *arguments]) == 1
-    numbers = json.loads(capsys.readouterr().out)
+    with receiving() as receiver:
+        assert main(["nightly", *arguments, "--notify", receiver.url]) == 1
+    ((_, _, body),) = receiver.received
+    message = json.loads(body)
+    page = tmp_path / "report" / f"dt={empty}" / "report.html"
+    assert (message["report"], message["from"], message["exit_code"]) == (str(page), empty, 1)
+    assert message["text"] == page.with_name("report.md").read_text(encoding="utf-8")
+    printed = capsys.readouterr()
+    assert f"summary posted to {receiver.place}, attempts: 1\n" in printed.err
+    numbers = json.loads(printed.out)
     assert numbers["headline"]["no_data"] is True
     assert numbers["headline"]["findings"][0].startswith("NO DATA")
-    page = (tmp_path / "report" / f"dt={empty}" / "report.html").read_text(encoding="utf-8")
-    assert "NO DATA" in page
+    assert message["summary"]["headline"] == numbers["headline"]
+    assert "NO DATA" in page.read_text(encoding="utf-8")
+    assert "NO DATA" in message["text"]
 
 
 @pytest.mark.usefixtures("spark", "nothing_computed")
@@ -281,6 +294,39 @@ def test_with_exit_zero_and_quiet_findings_do_not_change_the_exit_code_and_nothi
     assert nightly(night.history, copied, "--exit-zero", "--quiet", "--textfile", str(figures)) == 0
     assert capsys.readouterr().err == ""
     assert "_findings " in figures.read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("spark", "nothing_computed")
+def test_a_post_that_fails_is_one_line_and_the_url_is_in_no_output(
+    night: Night, copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "report.toml"
+    with receiving() as receiver:
+        receiver.statuses = [404]
+        file.write_text(f'[report]\nnotify_url = "{receiver.url}"\n', encoding="utf-8")
+        assert nightly(night.history, copied, "--quiet", "--output", "json", "--parameters", str(file)) == 1
+    printed = capsys.readouterr()
+    assert printed.err == (
+        f"pointsman-report: the summary was not posted to {receiver.place}: HTTP status 404, attempts: 1; "
+        "the report is complete\n"
+    )
+    assert json.loads(receiver.received[0][2])["exit_code"] == 1
+    outputs = [printed.out.encode(), receiver.received[0][2], *files_in(copied).values()]
+    assert not [output for output in outputs if SECRET.encode() in output]
+
+
+def test_a_url_that_cannot_be_used_is_an_error_before_spark_starts_that_does_not_quote_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "raw").mkdir()
+    file = tmp_path / "report.toml"
+    file.write_text('[report]\nnotify_url = "https://chat.example.com/x"\n', encoding="utf-8")
+
+    # The option overrides the file.
+    assert nightly(tmp_path, tmp_path / "w", "--notify", f"file:///{SECRET}", "--parameters", str(file)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("pointsman-report: command line: report.notify_url: is not a URL such as https://")
+    assert SECRET not in error
 
 
 def test_missing_java_is_one_line_that_names_what_to_install(

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from pointsman_report import webhook
 from pointsman_report.commands import arguments
 from pointsman_report.commands.arguments import (
     FILE,
@@ -21,7 +22,7 @@ from pointsman_report.commands.arguments import (
     ParameterOptions,
     SparkOptions,
 )
-from pointsman_report.commands.running import as_json, as_lines, running
+from pointsman_report.commands.running import Log, as_json, as_lines, running
 from pointsman_report.parameters import Parameters
 
 
@@ -33,6 +34,7 @@ class Job:
     warehouse: str
     report: Path | None
     textfile: Path | None
+    notify: str | None
 
     def check(self) -> None:
         """Check the paths before Spark starts.
@@ -57,9 +59,14 @@ job_options = arguments.option_group(
         "--report",
         type=FILE,
         metavar="DIR",
-        help="Directory for report.html and report.json.  [default: below the warehouse]",
+        help="Directory for report.html, report.json and report.md.  [default: below the warehouse]",
     ),
     click.option("--textfile", type=FILE, metavar="FILE", help="Metrics for node_exporter's textfile collector."),
+    click.option(
+        "--notify",
+        metavar="URL",
+        help="Webhook to post the summary to, as JSON; overrides report.notify_url of the file.",
+    ),
 )
 
 
@@ -84,16 +91,16 @@ def _day(text: str) -> date | str:
 def nightly(requested_day: date | str, job: Job, given: ParameterOptions, outcome: Outcome, spark: SparkOptions) -> int:
     """Compute one day and write its report.
 
-    Continues from the day before, and writes report.html and report.json to WAREHOUSE/report/dt=2026-11-20/. Computing
-    a day again replaces only that day. Days are in report.timezone. For a scheduler: --exit-zero --quiet --textfile
-    FILE.
+    Continues from the day before, and writes report.html, report.json and report.md to
+    WAREHOUSE/report/dt=2026-11-20/. Computing a day again replaces only that day. Days are in report.timezone. For a
+    scheduler: --exit-zero --quiet --textfile FILE.
 
     \b
     Example:
       pointsman-report nightly --history /var/lib/pointsman/history --warehouse /srv/warehouse
     """
     job.check()
-    parameters = given.loaded()
+    parameters = given.loaded({"report.notify_url": job.notify})
     day = arguments.yesterday(parameters.report) if isinstance(requested_day, str) else requested_day
     return _compute(job, day, day, parameters, outcome, spark, accept_late=True)
 
@@ -119,7 +126,8 @@ def backfill(
     """
     first_day, last_day = days.checked()
     job.check()
-    return _compute(job, first_day, last_day, given.loaded(), outcome, spark, reread=reread)
+    parameters = given.loaded({"report.notify_url": job.notify})
+    return _compute(job, first_day, last_day, parameters, outcome, spark, reread=reread)
 
 
 def _compute(
@@ -139,6 +147,7 @@ def _compute(
     with running(options, reads=job.history) as (spark, log):
         # Imported late: pyspark may be missing, which `running` reports in one line.
         from pointsman_report.jobs.days import Request, compute_and_report  # noqa: PLC0415
+        from pointsman_report.report.chat_message import body  # noqa: PLC0415
         from pointsman_report.report.summary import summary  # noqa: PLC0415
 
         places = list(job.history), job.warehouse
@@ -155,7 +164,25 @@ def _compute(
         made, page = compute_and_report(spark, request, log=log)
         log(f"          report: {page}")
     print(as_json(made.as_dict()) if outcome.output == "json" else summary(made))
-    return outcome.exit_code(FINDINGS if made.findings else SUCCESS)
+    exit_code = outcome.exit_code(FINDINGS if made.findings else SUCCESS)
+    if url := parameters.report.notify_url:
+        notify(url, body(made, page=page, exit_code=exit_code), log=log)
+    return exit_code
+
+
+def notify(url: str, message: bytes, *, log: Log) -> None:
+    """Post the message; a failure is one line on standard error, with ``--quiet`` too."""
+    try:
+        attempts = webhook.post(url, message)
+    except webhook.PostError as error:
+        problem = str(error)
+    except KeyboardInterrupt:
+        # The tables and the report are complete: the run has not failed.
+        problem = f"{webhook.place(url)}: interrupted"
+    else:
+        log(f"          summary posted to {webhook.place(url)}, attempts: {attempts}")
+        return
+    click.echo(f"pointsman-report: the summary was not posted to {problem}; the report is complete", err=True)
 
 
 @click.command

@@ -99,6 +99,8 @@ def _json(value: object) -> Json:
             return [_json(inner) for inner in value]
         case float():
             return value if math.isfinite(value) else None
+        case Parameters():
+            return _json(value.as_dict())
         case None | bool() | int() | str():
             return value
         case _:

@@ -1,4 +1,4 @@
-"""Output of a report: the files ``report.html`` and ``report.json``, and metrics for Prometheus.
+"""Output of a report: the files ``report.html``, ``report.json`` and ``report.md``, and metrics for Prometheus.
 
 The file for the node exporter's textfile collector is written after the report, so a failed run leaves it unchanged and
 its timestamp grows old: alert on that.
@@ -12,6 +12,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from pointsman_report.hadoop_files import Files
+from pointsman_report.report.chat_message import markdown
 from pointsman_report.report.contents import Report
 from pointsman_report.report.page import page
 from pointsman_report.report.sections.broker_states import Drawn
@@ -22,9 +23,10 @@ PREFIX = "pointsman_report"
 
 
 def report_files(report: Report, drawn: Drawn) -> dict[str, str]:
-    """Render both files, by name; the page comes last: when it exists, the JSON exists too."""
+    """Render the files, by name; the page comes last: when it exists, the others exist too."""
     return {
         "report.json": json.dumps(report.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+        "report.md": markdown(report),
         PAGE: page(report, drawn),
     }
 

@@ -95,7 +95,7 @@ def page(report: Report, drawn: Drawn) -> str:
         report=report,
         parameters=report.parameters.as_dict(),
         hours=_hours(report),
-        tiles=_tiles(report),
+        tiles=tiles(report),
         sections=sections,
         titles={section.ident: section.title for section in sections},
         local=report.interval.time,
@@ -161,7 +161,8 @@ class Tile(NamedTuple):
     bad: bool = False
 
 
-def _tiles(report: Report) -> list[Tile]:
+def tiles(report: Report) -> list[Tile]:
+    """Return the headline's figures; none without data."""
     top, topics, flapping = report.headline, report.topics_at_risk, report.headline.flapping
     if top.no_data:
         return []

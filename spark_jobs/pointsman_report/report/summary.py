@@ -1,4 +1,4 @@
-"""The report in a few lines of text, for a terminal or a chat."""
+"""The report in a few lines of text, for a terminal."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ MAX_BROKERS = 10
 
 def summary(report: Report) -> str:
     """Return the main figures, the worst brokers, and the findings."""
-    headline, zone = report.headline, report.interval.timezone
-    # Without data any count would be misleading.
-    nothing = [f"NO DATA on {report.days} ({zone})"]
-    lines = nothing if headline.no_data else [*_seen(report), *_worst(report)]
+    headline = report.headline
+    first, *more = sentences(report)
+    lines = [first]
+    if not headline.no_data:
+        lines += (f"  {text}" for text in (*(_cluster(report, cluster) for cluster in headline.clusters), *more))
+        lines += _worst(report)
     lines += ["", *(f"! {text}" for text in headline.notices)] if headline.notices else [""]
     for finding in report.findings:
         lines += [f"! {finding.text}", f"    {finding.do}"]
@@ -26,14 +28,18 @@ def summary(report: Report) -> str:
     return "\n".join(printable(line) for line in lines)
 
 
-def _seen(report: Report) -> list[str]:
-    headline, data = report.headline, report.completeness
+def sentences(report: Report) -> list[str]:
+    """Return what was seen, and from how much data."""
+    headline, data, zone = report.headline, report.completeness, report.interval.timezone
+    if headline.no_data:
+        # Without data any count would be misleading.
+        return [f"NO DATA on {report.days} ({zone})"]
     counts = f"{counted(headline.outages, 'outage')}, {headline.flapping_count} flapping"
-    zone = report.interval.timezone
-    lines = [f"Brokers on {report.days} ({zone}): {headline.brokers_seen} seen, {counts}"]
-    lines += [f"  {_cluster(report, cluster)}" for cluster in headline.clusters]
     runs = counted(data.lives, "name server run")
-    return [*lines, f"  {counted(data.rows, 'history row')} from {runs}; {_covers(report)}"]
+    return [
+        f"Brokers on {report.days} ({zone}): {headline.brokers_seen} seen, {counts}",
+        f"{counted(data.rows, 'history row')} from {runs}; {_covers(report)}",
+    ]
 
 
 def _covers(report: Report) -> str:

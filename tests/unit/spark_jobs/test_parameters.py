@@ -53,6 +53,7 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
         pytest.param("[flapping]\nchronic_days = 2.5\n", "chronic_days: must be a whole number", id="half-a-day"),
         pytest.param("[flapping]\nreuse_below = 0\n", "reuse_below: is not above 0", id="never-cleared"),
         pytest.param('[report]\ntimezone = "Berlin"\n', "timezone: 'Berlin' is not an IANA", id="no-timezone"),
+        pytest.param('[report]\nnotify_url = "file:///x"\n', "report.notify_url: is not a URL", id="notify-a-file"),
         pytest.param("[report]\ntimezone = 1\n", "timezone: must be a string, not 1", id="timezone-no-text"),
     ],
 )

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pointsman_report.parameters import Parameters
+from pointsman_report.jobs.history_reading import made_by
+from pointsman_report.parameters import Parameters, ReportParameters
+from pointsman_report.report.chat_message import markdown
 from pointsman_report.report.output import report_files, write_textfile
 from pointsman_report.report.sections.broker_states import Drawn
 from tests.kit.report.contents import DAY, a_broker, a_cluster, calm_report
@@ -63,6 +65,21 @@ def test_the_json_has_a_key_for_each_field_dates_as_text_and_null_for_a_number_t
     assert written["interval"]["utc_days"] == ["2026-03-05", "2026-03-05"]
     assert written["parameters"] == Parameters().as_dict()
     assert json.loads(report_files(report, Drawn())["report.json"]) == written
+
+
+def test_the_report_is_three_files_and_the_page_is_written_last() -> None:
+    files = report_files(calm_report(), Drawn())
+
+    assert list(files) == ["report.json", "report.md", "report.html"]
+    assert files["report.md"] == markdown(calm_report())
+
+
+def test_no_file_has_the_url_of_the_webhook() -> None:
+    url = "https://chat.example.com/hooks/secret"
+    parameters = Parameters(report=ReportParameters(notify_url=url))
+
+    texts = [*report_files(calm_report(parameters=parameters), Drawn()).values(), str(parameters), *made_by(parameters)]
+    assert [text for text in texts if "notify_url" in text or "chat.example.com" in text] == []
 
 
 def test_a_cluster_without_monitoring_has_no_availability(tmp_path: Path) -> None:
