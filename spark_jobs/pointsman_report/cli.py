@@ -33,9 +33,7 @@ class ReportCommands(click.Group):
             library = str(error.name).partition(".")[0]
             return _failed(f"{library} is missing: pip install pointsman-report")
         except BrokenPipeError:
-            # The reader, such as head, has enough. Python would complain once more when it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return FAILED
+            return _unread()
         except KeyboardInterrupt:
             return _failed("interrupted; the tables are as they were")
         except Exception as error:  # noqa: BLE001  # an uncaught error would exit 1, which means findings
@@ -90,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; every error is one line on standard error."""
     try:
         code = cli.main(args=arguments, prog_name=cli.name, standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         message = error.format_message()
@@ -97,7 +96,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(f"{message}{end} See `{context.command_path if context else cli.name} --help`.")
     except click.Abort:
         return FAILED
+    except BrokenPipeError:
+        return _unread()
     return int(code)
+
+
+def _unread() -> int:
+    """End quietly: the reader of the output, such as ``head``, has enough."""
+    # Python would complain when it flushes the rest at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
 
 
 def _failed(text: str) -> int:
