@@ -99,8 +99,10 @@ class Past(Protocol):
         """Return each row once; rows that the warehouse has are taken from there."""
 
     def broker_rows(self, broker_name: str, *, cluster: str | None, first_day: date, last_day: date) -> list[Row]:
-        """Return the rows about one broker name, each once, without `ROUTINE`, `REPEATED` and an order: ``at`` and
-        `ROW_FIELDS`."""
+        """Return the rows about one broker name, each once, in no order: ``at`` and `ROW_FIELDS`.
+
+        Rows of `ROUTINE` and `REPEATED` are left out.
+        """
 
     def rows(
         self,

@@ -1,11 +1,12 @@
 """``history``: what happened to a broker on the last days: its outages with their causes, its changes, its penalty.
 
-The tables have it up to the last computed day. Of later time only the rows are known, as each name server wrote them.
+The tables have it for the computed days. Of other days only the rows are known, as each name server wrote them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from pointsman_report.io.past import Past, Row, moment_of
+from pointsman_report.io.warehouse import days_from
 from pointsman_report.questions.past_route import format_time, rfc3339
 from pointsman_report.report.formatting import NO_VALUE, broker_label, counted, duration, number, percent, printable
 from pointsman_report.report.meanings import cause_name
@@ -22,6 +24,7 @@ INTERVALS = (
     *("dt", "state", "start_at", "end_at", "start_censored", "end_censored", "planned", "continues"),
     *("open", "event", "reason", "last_sign_of_life_at"),
 )
+DAY = timedelta(days=1)
 MAX_LINES = 100
 """Limit of the events as text; JSON has all."""
 DAYS = ("dt", "class", "down_count", "penalty_start", "penalty_max", "penalty_end", "cause", "cause_says")
@@ -85,7 +88,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A row after the last computed day."""
+    """A row of a day that is not computed."""
 
     at: datetime
     node: str
@@ -153,7 +156,7 @@ class BrokerHistory:
 
 
 def broker_history(past: Past, asked: BrokerName, first_day: date, last_day: date) -> BrokerHistory:
-    """Read the tables of the days, and the rows after the last computed one."""
+    """Read the tables of the computed days, and the rows of the others."""
     read = partial(past.rows, first_day=first_day, last_day=last_day)
     where = {"broker_name": [asked.broker_name]} | ({} if asked.cluster is None else {"cluster": [asked.cluster]})
     found: dict[Key, ReplicaHistory] = {}
@@ -164,12 +167,14 @@ def broker_history(past: Past, asked: BrokerName, first_day: date, last_day: dat
             if asked.has(row):
                 yield found.setdefault(key(row), ReplicaHistory(key(row))), row
 
-    computed = tuple(sorted(row["dt"] for row in read("computed_days", ("dt",))))
+    continues = {row["dt"]: row["continues"] for row in read("computed_days", ("dt", "continues"))}
+    computed = tuple(sorted(continues))
     causes = _causes(rows("outage_causes", "dt", "start_at", "cause", "evidence"))
     for one, row in rows("broker_intervals", *INTERVALS):
-        # An open interval is listed on each of its days.
-        if not row["open"] or row["dt"] == computed[-1]:
-            one.intervals.append(_interval(row, *causes.get((one.replica, row["start_at"]), (None, None))))
+        # An open interval is listed once more on the next day, if that continues from this one.
+        if not (row["open"] and continues.get(row["dt"] + DAY)):
+            cause, evidence = causes.get((one.replica, row["start_at"]), (None, None))
+            one.intervals.append(_interval(row, cause, evidence, is_last=row["dt"] == max(computed, default=None)))
     for one, row in rows("broker_changes", "changed_at", "what", "before", "after"):
         one.changes.append(Change(row["changed_at"], row["what"], row["before"], row["after"]))
     for one, row in rows("flap_charges", "charged_at", "cause", "points", "penalty"):
@@ -180,7 +185,7 @@ def broker_history(past: Past, asked: BrokerName, first_day: date, last_day: dat
         known = available.get((one.replica, row["dt"]), {})
         share = {name: known.get(name) for name in ("availability", "down_seconds")}
         one.days.append({name: row[name] for name in DAYS} | share)
-    for row in _rows_after(past, asked, computed, first_day, last_day):
+    for row in _not_computed(past, asked, computed, first_day, last_day):
         one = found.setdefault(key(row), ReplicaHistory(key(row)))
         at = moment_of(row["at"])
         one.recorded.append(Recorded(at, row["node"], row["event"], row["reason"], row["state"], bool(row["planned"])))
@@ -199,11 +204,12 @@ def _causes(rows: Iterable[tuple[ReplicaHistory, Row]]) -> dict[tuple[Key, datet
     return {(one.replica, row["start_at"]): (row["cause"], row["evidence"]) for one, row in by_day}
 
 
-def _interval(row: Row, cause: str | None, evidence: str | None) -> Interval:
+def _interval(row: Row, cause: str | None, evidence: str | None, *, is_last: bool) -> Interval:
+    """``is_last``: the row is of the last computed day."""
     return Interval(
         state=row["state"],
         start_at=row["start_at"],
-        end_at=None if row["open"] else row["end_at"],
+        end_at=None if row["open"] and is_last else row["end_at"],
         planned=bool(row["planned"]),
         continues=bool(row["continues"]),
         start_censored=row["start_censored"],
@@ -216,15 +222,16 @@ def _interval(row: Row, cause: str | None, evidence: str | None) -> Interval:
     )
 
 
-def _rows_after(
+def _not_computed(
     past: Past, asked: BrokerName, computed: tuple[date, ...], first_day: date, last_day: date
 ) -> Iterable[Row]:
-    since = computed[-1] + timedelta(days=1) if computed else first_day
-    if since > last_day:
+    missing = [day for day in days_from(first_day, last_day) if day not in computed]
+    if not missing:
         return []
-    rows = past.broker_rows(asked.broker_name, cluster=asked.cluster, first_day=since, last_day=last_day)
+    rows = past.broker_rows(asked.broker_name, cluster=asked.cluster, first_day=missing[0], last_day=last_day)
     # Rows about the broker name as a whole are not about a replica.
-    return [row for row in rows if row["broker_id"] is not None and asked.has(row)]
+    of_replicas = (row for row in rows if row["broker_id"] is not None and asked.has(row))
+    return [row for row in of_replicas if moment_of(row["at"]).date() in missing]
 
 
 def _replica_as_dict(one: ReplicaHistory) -> dict[str, Any]:
@@ -279,13 +286,15 @@ def _replica_lines(one: ReplicaHistory, zone: ZoneInfo, span: str) -> list[str]:
     known = [each["down_seconds"] for each in one.days if each["down_seconds"] is not None]
     down = f", {duration(sum(known))} down" if known else ""
     lines = [f"{broker_label(*one.replica)}, {span}: {counted(outages, 'outage')}{down}"]
-    charged = {each.at: each for each in one.charges}
+    charged: dict[datetime, list[Charge]] = defaultdict(list)
+    for charge in one.charges:
+        charged[charge.at].append(charge)
     events = [
-        *((each.start_at, text) for each in one.intervals if (text := _interval_text(each, charged.pop, zone))),
+        *((each.start_at, text) for each in one.intervals if (text := _interval_text(each, charged, zone))),
         *((each.at, f"{each.what}: {each.before or NO_VALUE} to {each.after or NO_VALUE}") for each in one.changes),
     ]
     # The others were taken by the outages that they are for.
-    events += [(at, f"{each.cause}; {_charge_text(each)}") for at, each in charged.items()]
+    events += [(at, f"{each.cause}; {_charge_text(each)}") for at, left in charged.items() for each in left]
     events.sort(key=lambda each: each[0])
     if len(events) > MAX_LINES:
         lines.append(f"  ({len(events) - MAX_LINES:,} earlier events are omitted here; --output json has them)")
@@ -312,11 +321,14 @@ def _charge_text(each: Charge) -> str:
     return f"penalty {each.penalty:,.0f} (+{each.points:g})"
 
 
-def _interval_text(each: Interval, charge_at: Callable[[datetime, None], Charge | None], zone: ZoneInfo) -> str:
-    """The text of a down interval, or of an up one that nothing was known before; empty for other up ones."""
+def _interval_text(each: Interval, charged: dict[datetime, list[Charge]], zone: ZoneInfo) -> str:
+    """The text of a down interval, which takes its charge, or of an up one that nothing was known before; empty for
+    other up ones."""
     if each.state == "up":
         return "up; it was not monitored before" if each.start_censored else ""
-    charge = charge_at(each.start_at, None)
+    charge = next((one for one in charged.get(each.start_at, ()) if one.cause == each.event), None)
+    if charge is not None:
+        charged[each.start_at].remove(charge)
     end = "lasting" if each.end_at is None else f"until {format_time(each.end_at, zone)}"
     long = "" if each.end_at is None else f" ({duration((each.end_at - each.start_at).total_seconds())})"
     cut = ", then not monitored" if each.end_censored and each.end_at is not None else ""

@@ -229,9 +229,10 @@ def _lost_rows_after(each: ObserverRows, holes: set[tuple[int, int]] | None) -> 
 
 def _is_silence(each: ObserverRows, alive_seconds: float | None) -> bool:
     """As `transforms.observer_windows.is_silence`."""
-    if not alive_seconds or each.last_us is None or each.last_seq is None or None in (each.next_us, each.next_seq):
+    if each.last_us is None or each.last_seq is None or each.next_us is None or each.next_seq is None:
         return False
-    assert each.next_us is not None and each.next_seq is not None  # noqa: PT018, S101
+    if not alive_seconds:
+        return False
     rows = each.next_seq - each.last_seq
     return each.next_us - each.last_us > rows * round(alive_seconds * 1_000_000) * SILENT_INTERVALS
 

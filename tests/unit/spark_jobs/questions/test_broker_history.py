@@ -30,7 +30,7 @@ def past() -> StatedPast:
     cause = {**A, "dt": DAY, "start_at": moment(100), "cause": "process_died", "evidence": "probe refused"}
     return StatedPast(
         {
-            "computed_days": [{"dt": BEFORE}, {"dt": DAY}],
+            "computed_days": [{"dt": BEFORE, "continues": False}, {"dt": DAY, "continues": True}],
             "broker_intervals": [
                 interval("up", -50, 0, dt=BEFORE, open=True, end_censored=True, start_censored=True),
                 interval("up", -50, 100, start_censored=True),
@@ -70,6 +70,25 @@ def test_each_interval_is_listed_once_and_the_last_one_as_open(past: StatedPast)
         ("up", moment(160), moment(500)),
         ("down", moment(500), None),
     ]
+
+
+def test_an_interval_that_no_later_day_continues_is_kept_and_ends_with_its_day(past: StatedPast) -> None:
+    """A night was left out, or computed before the one that it should have continued from."""
+    open_one = interval("up", -50, 0, dt=BEFORE, open=True, end_censored=True)
+    past.tables["broker_intervals"] = [open_one, interval("up", 10, 86_400, open=True, start_censored=True)]
+    past.tables["computed_days"][1]["continues"] = False
+    (one,) = asked(past).replicas
+
+    assert [(each.start_at, each.end_at) for each in one.intervals] == [(moment(-50), moment(0)), (moment(10), None)]
+
+
+def test_charges_of_one_moment_are_all_listed(past: StatedPast) -> None:
+    charge = past.tables["flap_charges"][0]
+    past.tables["flap_charges"] += [charge | {"cause": "RESTARTED", "points": 7.0}, charge]
+    text = asked(past).text(UTC)
+
+    assert "penalty 1,500 (+1000)\n  02 Mar 00:01:40  RESTARTED; penalty 1,500 (+7)\n" in text
+    assert text.count("EXPIRED; penalty 1,500 (+1000)") == 1
 
 
 def test_an_outage_has_the_cause_of_its_last_day(past: StatedPast) -> None:
@@ -143,10 +162,14 @@ def test_later_rows_are_listed_as_each_name_server_wrote_them(past: StatedPast) 
     later = row | {"dt": AFTER, "at": microseconds(moment(86_401))}
     of_the_name = later | {"broker_id": None, "event": "PERM_CHANGED"}
     past.broker = [row | {"dt": DAY, "at": microseconds(moment(1))}, later, of_the_name]
+    before = row | {"dt": BEFORE - timedelta(days=1), "at": microseconds(moment(-86_401))}
     found = broker_history(past, BrokerName("a", "c1", 0), BEFORE, AFTER)
+    past.broker.append(before)
+    longer = broker_history(past, BrokerName("a", "c1", 0), BEFORE - timedelta(days=1), AFTER)
 
-    (one,) = found.replicas
+    (one,), (other,) = found.replicas, longer.replicas
     assert [(each.at, each.event) for each in one.recorded] == [(moment(86_401), "EXPIRED")]
+    assert [each.at for each in other.recorded] == [moment(-86_401), moment(86_401)]
     assert (
         "  Not computed yet, as recorded by each name server:\n  03 Mar 00:00:01  GONE: EXPIRED, SILENCE, by ns1"
         in (found.text(UTC))
