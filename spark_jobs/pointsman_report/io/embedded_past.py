@@ -6,7 +6,6 @@ DuckDB reads the tables: it is imported here alone, so a machine that asks no qu
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
@@ -38,7 +37,6 @@ from pointsman_report.schemas import TABLES
 Found = TypeVar("Found")
 MAX_READS = 3
 """Attempts to read files that a run replaces, or a name server compresses, in the meantime."""
-_PATTERN = re.compile(r"[\[*?]")
 _PARQUET = "read_parquet($files, hive_partitioning = true)"
 _OBSERVERS = f"""
     SELECT node, boot_id, list(DISTINCT dt) AS days, min(us) AS first_us, max(us) AS end_us,
@@ -184,9 +182,7 @@ class _Tables:
 
     def files(self, table: str, days: Iterable[date]) -> list[str]:
         folders = (self._folder / table / partition(day) for day in days)
-        found = (str(file) for folder in folders for file in sorted(folder.glob("[!._]*.parquet")))
-        # DuckDB takes each path as a pattern.
-        return [_PATTERN.sub(r"[\g<0>]", file) for file in found]
+        return [str(file) for folder in folders for file in sorted(folder.glob("[!._]*.parquet"))]
 
     def query(self, text: str, values: Mapping[str, object]) -> list[Row]:
         """Return rows by column name."""
