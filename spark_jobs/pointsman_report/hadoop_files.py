@@ -13,6 +13,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 _BUFFER = 65_536
+_OBJECT_STORES = ("s3a",)
+_IF_ABSENT = "fs.option.create.conditional.overwrite"
+_IF_ETAG = "fs.option.create.conditional.overwrite.etag"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,15 @@ class Files:
         hadoop_path, system = self._path(path)
         return Path(hadoop_path.toUri().getPath()) if system.getUri().getScheme() == "file" else None
 
+    def is_object_store(self, path: str) -> bool:
+        """Return whether a file appears there complete, by one request, and folders cannot be moved."""
+        _, system = self._path(path)
+        return system.getUri().getScheme() in _OBJECT_STORES
+
+    def walk_if_any(self, path: str) -> Iterator[RawFile]:
+        """List the files below a folder that may not exist."""
+        return self.walk(path) if self.exists(path) else iter(())
+
     def walk(self, path: str) -> Iterator[RawFile]:
         """List the files below a folder."""
         if local := self.local(path):
@@ -89,6 +101,9 @@ class Files:
 
     def create(self, path: str, text: str) -> None:
         """Write a new file; fail if it exists."""
+        if self.is_object_store(path):
+            self.put(path, text, replaces=None)
+            return
         hadoop_path, system = self._path(path)
         stream = system.create(hadoop_path, False)
         try:
@@ -97,8 +112,33 @@ class Files:
         finally:
             stream.close()
 
+    def put(self, path: str, text: str, *, replaces: str | None) -> None:
+        """Write an object if it is still the one with this tag, or if there is none. Only for object stores.
+
+        Raises:
+            Py4JJavaError: it is not, or the store cannot be reached.
+        """
+        hadoop_path, system = self._path(path)
+        builder = system.createFile(hadoop_path).overwrite(True)
+        builder = builder.must(_IF_ABSENT, True) if replaces is None else builder.must(_IF_ETAG, replaces)
+        stream = builder.build()
+        # Nothing is written before the stream is closed.
+        stream.write(bytearray(text.encode()))
+        stream.close()
+
+    def etag(self, path: str) -> str | None:
+        """Return the tag of an object's content; None if there is no object. Only for object stores."""
+        hadoop_path, system = self._path(path)
+        return str(system.getFileStatus(hadoop_path).getEtag()) if system.exists(hadoop_path) else None
+
     def write(self, path: str, text: str) -> None:
         """Replace a file atomically: a reader sees either the old or the new text."""
+        if self.is_object_store(path):
+            hadoop_path, system = self._path(path)
+            stream = system.create(hadoop_path, True)
+            stream.write(bytearray(text.encode()))
+            stream.close()
+            return
         folder, _, name = path.rpartition("/")
         unfinished = f"{folder}/.{name}.tmp"
         self.delete(unfinished)

@@ -44,19 +44,23 @@ def locked(lock: Path) -> Iterator[None]:
 
 @contextmanager
 def locked_remotely(files: Files, lock: str) -> Iterator[None]:
-    """Hold a lock on a remote file system: whether its process runs is unknown, so a lock left behind is never taken
-    over.
+    """Hold a lock on a remote file system. A lock left behind is not taken over, except on an object store, from a
+    process of this machine that has ended: only there can one of several runs replace it.
 
     Raises:
         ReportError: another run holds the lock, or held it when it was killed.
     """
+    mine = f"{os.getpid()} {socket.gethostname()}\n"
     try:
-        files.create(lock, f"{os.getpid()} {socket.gethostname()}\n")
+        files.create(lock, mine)
     except Py4JJavaError:
+        etag = files.etag(lock) if files.is_object_store(lock) else None
         text = files.text(lock)
         if text is None:
             raise
-        raise _locked_error(text, lock, since=files.modified_at(lock)) from None
+        if etag is None or not _has_ended(text):
+            raise _locked_error(text, lock, since=files.modified_at(lock)) from None
+        files.put(lock, mine, replaces=etag)
     try:
         yield
     finally:
@@ -65,11 +69,14 @@ def locked_remotely(files: Files, lock: str) -> Iterator[None]:
 
 def _reject_if_running(lock: Path) -> None:
     text = lock.read_text(encoding="utf-8", errors="replace")
+    if not _has_ended(text):
+        raise _locked_error(text, str(lock), since=datetime.fromtimestamp(lock.stat().st_mtime, tz=UTC))
+
+
+def _has_ended(text: str) -> bool:
     owner = _owner(text)
     # Whether a process of another machine runs is unknown.
-    if owner and owner[2] == socket.gethostname() and not _is_running(int(owner[1])):
-        return
-    raise _locked_error(text, str(lock), since=datetime.fromtimestamp(lock.stat().st_mtime, tz=UTC))
+    return owner is not None and owner[2] == socket.gethostname() and not _is_running(int(owner[1]))
 
 
 def _owner(text: str) -> re.Match[str] | None:

@@ -37,6 +37,8 @@ SETTINGS = {
     # The default local file system needs a checksum file for each file, and fails for names with a colon, which some
     # histories have.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # On disk, the default, S3A needs the default local file system.
+    "spark.hadoop.fs.s3a.fast.upload.buffer": "bytebuffer",
     "spark.sql.parquet.compression.codec": "zstd",
     # Without this, the folders of a table with more than 32 days are listed by a job with one task per folder.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "20000",

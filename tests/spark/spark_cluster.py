@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +38,11 @@ class SparkCluster:
     """The folder of each worker, where its executors leave what they print."""
 
     def submit(
-        self, main_file: Path, *arguments: str, py_files: Path, seconds: float
+        self, main_file: Path, *arguments: str, py_files: Path, seconds: float, settings: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
-        """Run a main file under ``spark-submit``, as a user would."""
+        """Run a main file under ``spark-submit``, as a user would; ``settings`` are added to those of a small run."""
         command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.master, "--py-files", str(py_files)]
-        small = {
+        small: dict[str, str] = {
             "spark.executor.memory": "512m",
             "spark.sql.shuffle.partitions": "2",
             "spark.ui.enabled": "false",
@@ -50,7 +50,7 @@ class SparkCluster:
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
             "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         }
-        command += [word for key, value in small.items() for word in ("--conf", f"{key}={value}")]
+        command += [word for key, value in {**small, **settings}.items() for word in ("--conf", f"{key}={value}")]
         # The zip must do alone: nothing of these sources is on the path that the process is given.
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(SPARK_HOME)}
@@ -67,8 +67,8 @@ class SparkCluster:
 
 
 @contextmanager
-def spark_cluster(folder: Path, *, workers: int) -> Iterator[SparkCluster]:
-    """Run a cluster on free ports; all its processes have ended afterwards."""
+def spark_cluster(folder: Path, *, workers: int, cores: int) -> Iterator[SparkCluster]:
+    """Run a cluster on free ports, ``cores`` for each worker; all its processes have ended afterwards."""
     with ExitStack() as stack:
         log = folder / "master.log"
         here = ("--host", "127.0.0.1", "--webui-port", "0")
@@ -77,7 +77,7 @@ def spark_cluster(folder: Path, *, workers: int) -> Iterator[SparkCluster]:
         folders = [folder / f"worker-{number}" for number in range(workers)]
         for place in folders:
             place.mkdir()
-            sizes = ("--cores", "1", "--memory", "1g", "--work-dir", str(place))
+            sizes = ("--cores", str(cores), "--memory", "1g", "--work-dir", str(place))
             stack.enter_context(_process(place.with_suffix(".log"), "worker.Worker", *here, *sizes, master))
         for place in folders:
             _said(place.with_suffix(".log"), _WORKER_IN)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,47 +13,30 @@ import pytest
 from deploy.spark import make_zip
 from pointsman_report.cli import main
 from pointsman_report.schemas import TABLES
-from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
+from tests.bench.nightly import event_log
+from tests.spark.histories import NameServer, write_history
 from tests.spark.spark_cluster import SparkCluster, spark_cluster
 from tests.spark.tables import DayRunner
+from tests.spark.two_days import FIRST, LAST, write_two_days
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(1_200)]
 
 REPORT_JOB = Path(make_zip.__file__).with_name("report_job.py")
 SUBMIT_SECONDS = 600.0
-FIRST, LAST = (MIDNIGHT.date() + timedelta(days=n) for n in range(2))
-QUEUES = {"orders": {"read_queues": 4, "write_queues": 4, "perm": 6}}
 
 
 @dataclass(frozen=True)
 class Warehouses:
-    """The same days computed twice."""
+    """The same days computed three times."""
 
-    cluster: SparkCluster
+    workers: list[Path]
     on_cluster: Path
+    """By two workers of one core."""
+    on_one_worker: Path
+    """By one worker of two cores, in one run, with more partitions."""
     here: Path
-
-
-def write_nights(history: Path) -> None:
-    """Two days of two name servers: one broker flaps, one crashes, one is only late; some lines are bad."""
-    servers = [NameServer(node=f"ns{n}:9876", boot_id=f"b{n}").start() for n in (1, 2)]
-    for server in servers:
-        for name in ("a", "b", "c"):
-            server.say("REGISTERED", moment(10), broker(name))
-            server.say("TOPICS", moment(11), broker(name), detail={"topics": QUEUES})
-        for day in range(2):
-            for n in range(6):
-                server.outage(broker("a"), moment(1_000 + 60 * n, day=day), until=moment(1_020 + 60 * n, day=day))
-            server.say("LATE_HEARTBEAT", moment(5_000, day=day), broker("c"), interval_ms=9_000)
-        server.outage(broker("b"), moment(7_000, day=1), until=None)
-        server.rows.sort(key=lambda row: row["event_at"])
-        for number, row in enumerate(server.rows, start=1):
-            row["seq"] = number
-        server.stop(moment(80_000, day=1))
-    write_history(history / "ns1", servers[0].rows)
-    write_history(history / "ns2", servers[1].rows, packed=True)
-    bad = history / "ns1" / "raw" / f"dt={LAST}" / "bad.jsonl"
-    bad.write_text("{\n", encoding="utf-8")
+    stages: list[event_log.Stage]
+    """Of the last run of two workers."""
 
 
 @pytest.fixture(scope="module")
@@ -66,27 +47,41 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def computed(tmp_path_factory: pytest.TempPathFactory, packed: Path, run_days: DayRunner) -> Iterator[Warehouses]:
+def computed(tmp_path_factory: pytest.TempPathFactory, packed: Path, run_days: DayRunner) -> Warehouses:
     folder = tmp_path_factory.mktemp("cluster")
-    write_nights(folder / "history")
+    write_two_days(folder / "history")
     histories = [f"--history={folder / 'history' / name}" for name in ("ns1", "ns2")]
     runs = [["nightly", f"--date={FIRST}"], ["backfill", f"--from={LAST}", f"--to={LAST}"]]
     assert run_days.spark.sparkContext.master == "local[1]"
     for run in runs:
         assert main([*run, *histories, f"--warehouse={folder / 'here'}", "--quiet"]) == 1
-    with spark_cluster(folder, workers=2) as cluster:
+    two, one = folder / "two", folder / "one"
+    for made in (two, one):
+        made.mkdir()
+    with spark_cluster(two, workers=2, cores=1) as cluster:
         for run in runs:
-            words = [*run, *histories, f"--warehouse=file://{folder / 'there'}"]
-            ended = cluster.submit(REPORT_JOB, *words, py_files=packed, seconds=SUBMIT_SECONDS)
-            assert ended.returncode == 1, f"{ended.stdout[-2_000:]}\n{ended.stderr[-2_000:]}"
-        yield Warehouses(cluster, folder / "there", folder / "here")
+            logged = event_log.settings(two / run[0])
+            submit(cluster, packed, [*run, *histories, f"--warehouse=file://{two / 'tables'}"], logged)
+        workers = cluster.workers
+    with spark_cluster(one, workers=1, cores=2) as cluster:
+        both = ["backfill", f"--from={FIRST}", f"--to={LAST}", *histories, f"--warehouse=file://{one / 'tables'}"]
+        submit(cluster, packed, both, {"spark.sql.shuffle.partitions": "5"})
+    stages = event_log.stages(two / "backfill")
+    return Warehouses(workers, two / "tables", one / "tables", folder / "here", stages)
+
+
+def submit(cluster: SparkCluster, packed: Path, words: list[str], settings: dict[str, str]) -> None:
+    ended = cluster.submit(REPORT_JOB, *words, py_files=packed, seconds=SUBMIT_SECONDS, settings=settings)
+    assert ended.returncode == 1, f"{ended.stdout[-2_000:]}\n{ended.stderr[-2_000:]}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table", list(TABLES))
 def test_a_table_is_the_same_from_a_cluster(computed: Warehouses, run_days: DayRunner, table: str) -> None:
-    here, there = (run_days.rows(path, table, FIRST, LAST) for path in (computed.here, computed.on_cluster))
-    assert there == here
+    places = (computed.here, computed.on_cluster, computed.on_one_worker)
+    here, two_workers, two_cores = (run_days.rows(path, table, FIRST, LAST) for path in places)
+    assert two_workers == here
+    assert two_cores == here
 
 
 @pytest.mark.slow
@@ -97,9 +92,21 @@ def test_the_tables_that_all_others_derive_from_are_not_empty(computed: Warehous
 
 @pytest.mark.slow
 def test_every_worker_had_a_part_in_it(computed: Warehouses) -> None:
-    for worker in computed.cluster.workers:
+    for worker in computed.workers:
         logs = [log.read_text(encoding="utf-8", errors="replace") for log in worker.glob("app-*/*/stderr")]
         assert any("Finished task" in text for text in logs), worker
+
+
+@pytest.mark.slow
+def test_the_event_log_has_tasks_and_bytes_of_each_stage(computed: Warehouses) -> None:
+    by_name = {stage.name: stage for stage in computed.stages}
+    assert by_name.keys() >= {"broker_intervals", "flapping", "broker_state", "query"}
+    assert max(len(stage.task_seconds) for stage in computed.stages) > 1
+    # Some is read twice, and some by no later stage: a plan changes while it runs.
+    read, written = (
+        sum(getattr(stage, name) for stage in computed.stages) for name in ("shuffle_read", "shuffle_written")
+    )
+    assert written / 2 < read < written * 2
 
 
 @pytest.mark.slow

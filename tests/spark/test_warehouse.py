@@ -186,7 +186,7 @@ Files.move = killed
 day = date.fromisoformat("{DAY}")
 with spark_session("local[1]", name="killed") as spark:
     found = Warehouse(spark, {str(tmp_path)!r})
-    found._staging = {warehouse._staging!r}
+    found._tables._staging = {warehouse._staging!r}
     found.publish(first_day=day, last_day=day)
 """
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=100)

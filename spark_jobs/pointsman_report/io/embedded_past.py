@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pyspark.sql import types as T
 
 from pointsman_report.hadoop_files import local_files
+from pointsman_report.io.day_folders import partition
 from pointsman_report.io.ledger import Window, read_ledger, unread
 from pointsman_report.io.past import (
     ENTRY_FIELDS,
@@ -30,7 +31,7 @@ from pointsman_report.io.past import (
 )
 from pointsman_report.io.raw_files import raw_files_of
 from pointsman_report.io.raw_rows import as_text, rows_of
-from pointsman_report.io.warehouse import LABEL, checked_label, days_from, partition
+from pointsman_report.io.warehouse import LABEL, checked_label, days_from
 from pointsman_report.report_errors import ReportError, one_line
 from pointsman_report.schemas import TABLES
 

@@ -1,44 +1,43 @@
 """The tables (a folder per table and day), and the staged changes of one run.
 
-A run writes to its own staging folder and moves whole day partitions into place at its end. A run that fails leaves
-every table unchanged, and running a day again replaces exactly that day.
+A run stages its tables and publishes whole days at its end: on disks and HDFS by moving folders (`io.day_folders`), on
+an object store by replacing the object that names the files (`io.day_objects`). A run that fails leaves every table
+unchanged, and running a day again replaces exactly that day.
 
-The tables are Parquet. Another format would need changes only in this module: in `_load`, `_writer`, `publish` and the
-label of the warehouse.
+The tables are Parquet. Another format would need changes only here, in `_reader` and `_writer` and the label of the
+warehouse, and in those two modules.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import date, timedelta
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pointsman_report import lock
 from pointsman_report.hadoop_files import Files, absolute
-from pointsman_report.io.journal import Journal, Replacement, folders_of
+from pointsman_report.io.day_folders import DayFolders, TableFiles
+from pointsman_report.io.day_objects import DayObjects
 from pointsman_report.io.local_rows import local_rows, no_rows
 from pointsman_report.report_errors import ReportError, one_line
 from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
 from pointsman_report.spark_session import MEMORY_SETTING
 
-_PARTITION = re.compile(r"dt=(\d{4}-\d{2}-\d{2})")
 MAX_ROWS_PER_FILE = 2_000_000
 """Keeps the files of a table below 128 MB."""
 MAX_TASKS = 400
 GROUP_BYTES = 8 * 2**20
 """Row group size in the writer's memory. One task reads a whole group, so a group as large as the file would not be
 read in parallel. With 4 MB the file was twice as large."""
-NOTE = "_compacted"
 LABEL = "_warehouse.json"
 APPENDED_TABLES = ("registration_events", "quarantine", "ingested_files")
 """Tables that grow by the rows read; the others are recomputed for all days of a run."""
@@ -47,16 +46,6 @@ APPENDED_TABLES = ("registration_events", "quarantine", "ingested_files")
 def days_from(first_day: date, last_day: date) -> list[date]:
     """Return the days first..last."""
     return [first_day + timedelta(days=n) for n in range((last_day - first_day).days + 1)]
-
-
-def partition(day: date) -> str:
-    """Return the name of a day's folder."""
-    return f"dt={day.isoformat()}"
-
-
-def partition_days(names: Iterable[str]) -> set[date]:
-    """Return the days in folder names; other names are ignored."""
-    return {date.fromisoformat(found[1]) for name in names if (found := _PARTITION.fullmatch(name))}
 
 
 def divided(rows: DataFrame, keys: tuple[str, ...], counts: Mapping[date, int], spark: SparkSession) -> DataFrame:
@@ -121,7 +110,11 @@ class Warehouse:
         self._all_staging = f"{self._path}/_staging"
         self._staging = f"{self._all_staging}/{uuid.uuid4().hex}"
         self._label = f"{self._path}/{LABEL}"
-        self._journal = Journal(self._files, f"{self._all_staging}/journal")
+        self._tables: TableFiles = (
+            DayObjects(self._files, self._path, self._staging)
+            if self._files.is_object_store(self._path)
+            else DayFolders(self._files, self._path, self._staging, f"{self._all_staging}/journal")
+        )
         self._own_days: dict[str, set[date]] = {}
         self._span: tuple[date, date] | None = None
         self._is_checked = False
@@ -142,7 +135,7 @@ class Warehouse:
                 local = self._files.local(path)
                 stack.enter_context(lock.locked(local) if local else lock.locked_remotely(self._files, path))
                 self._check_label()
-                self._journal.finish()
+                self._tables.recover()
                 for name in self._files.names_in(self._all_staging):
                     # Another run may be trying to get the lock.
                     if not name.startswith(("lock", ".lock-")):
@@ -156,9 +149,10 @@ class Warehouse:
     def read(self, table: str, *, first_day: date, last_day: date) -> DataFrame:
         """Return rows of the days first..last of a published table; none if the table does not exist yet."""
         schema = TABLES[table].schema
-        if not any(first_day <= day <= last_day for day in self.days(table)):
+        days = {day for day in self.days(table) if first_day <= day <= last_day}
+        if not days:
             return no_rows(self._spark, schema)
-        rows = self._load(f"{self._path}/{table}", schema)
+        rows = self._tables.load(self._reader(schema), table, days)
         return rows.filter(F.col("dt").between(F.lit(first_day), F.lit(last_day))).select(*schema.fieldNames())
 
     def read_days(self, table: str, days: Collection[date]) -> DataFrame:
@@ -170,10 +164,7 @@ class Warehouse:
 
     def days(self, table: str) -> set[date]:
         """Return the days with rows in a published table."""
-        return partition_days(self._files.names_in(f"{self._path}/{table}"))
-
-    def has(self, table: str, day: date) -> bool:
-        return self._files.exists(f"{self._path}/{table}/{partition(day)}")
+        return self._tables.days(table)
 
     def computed_days(self) -> set[date]:
         """Return the days computed by any run."""
@@ -205,10 +196,12 @@ class Warehouse:
             self._own_days[table] = set(days)
         columns, keys = TABLES[table].schema.fieldNames(), TABLES[table].keys
         parts = divided(rows.select(*columns), keys, counts or {}, self._spark)
-        writer = self._writer(parts.sortWithinPartitions("dt", *keys))
-        if level is not None:
-            writer = writer.option("parquet.compression.codec.zstd.level", level)
-        writer.partitionBy("dt").save(f"{self._staging}/{table}")
+
+        def writer(rows: DataFrame) -> DataFrameWriter:
+            made = self._writer(rows)
+            return made if level is None else made.option("parquet.compression.codec.zstd.level", level)
+
+        self._tables.save(table, parts.sortWithinPartitions("dt", *keys), writer)
         return self.staged(table)
 
     def materialize(self, name: str, rows: DataFrame) -> DataFrame:
@@ -220,18 +213,19 @@ class Warehouse:
             self._release(name)
             self._in_memory[name] = rows.localCheckpoint()
             return self._in_memory[name]
-        path = f"{self._staging}/_{name}"
         # Short-lived: better compression would cost more time than it saves.
-        self._writer(rows).option("compression", "lz4").save(path)
-        return self._load(path, rows.schema)
+        paths = self._tables.save_intermediate(name, rows, lambda rows: self._writer(rows).option("compression", "lz4"))
+        return self._reader(rows.schema).load(paths) if paths else no_rows(self._spark, rows.schema)
 
     def staged(self, table: str) -> DataFrame:
         """Return a table as staged by this run; for tables that grow, the days given to `show`."""
         if self._span is not None and table in self._own_days:
             first_day, last_day = self._span
             return self.rows_after_run(table, first_day=first_day, last_day=last_day)
-        path, schema = f"{self._staging}/{table}", TABLES[table].schema
-        return self._load(path, schema) if partition_days(self._files.names_in(path)) else no_rows(self._spark, schema)
+        schema, days = TABLES[table].schema, self._tables.days(table, staged=True)
+        if not days:
+            return no_rows(self._spark, schema)
+        return self._tables.load(self._reader(schema), table, days, staged=True)
 
     def show(self, first_day: date, last_day: date) -> None:
         """Set the days that `staged` returns of tables that grow."""
@@ -246,40 +240,38 @@ class Warehouse:
         published = self.read(table, first_day=first_day, last_day=last_day)
         if not within:
             return published
-        fresh = self._load(f"{self._staging}/{table}", TABLES[table].schema).filter(F.col("dt").isin(within))
+        if self._tables.days(table, staged=True).isdisjoint(within):
+            fresh = no_rows(self._spark, TABLES[table].schema)
+        else:
+            reader = self._reader(TABLES[table].schema)
+            fresh = self._tables.load(reader, table, within, staged=True).filter(F.col("dt").isin(within))
         if not {day for day in self.days(table) if first_day <= day <= last_day} - own:
             return fresh
         return published.filter(~F.col("dt").isin(within)).unionByName(fresh)
 
     def sizes(self, table: str, days: Collection[date], *, staged: bool = False) -> list[int]:
         """Return the size of each file of some days, published or staged."""
-        root = f"{self._staging if staged else self._path}/{table}"
-        there = set(days) & partition_days(self._files.names_in(root))
-        files = (file for day in sorted(there) for file in self._files.walk(f"{root}/{partition(day)}"))
-        return [file.size for file in files if not file.path.rpartition("/")[2].startswith(("_", "."))]
+        return self._tables.sizes(table, days, staged=staged)
 
     def note(self, table: str, day: date) -> str | None:
-        """Return the marker file of a published day; table readers ignore it."""
-        return self._files.text(f"{self._path}/{table}/{partition(day)}/{NOTE}")
+        """Return the marker of a published day; table readers ignore it."""
+        return self._tables.note(table, day)
 
     def write_note(self, table: str, day: date, text: str) -> None:
-        self._files.write(f"{self._staging}/{table}/{partition(day)}/{NOTE}", text)
+        self._tables.write_note(table, day, text)
 
     def publish(self, *, first_day: date, last_day: date) -> None:
         """Replace the published days by the staged ones, including days without rows; all of them or none."""
         of_run = set(days_from(first_day, last_day))
-        replacements = [each for table in TABLES for each in self._replacements(table, of_run)]
-        self.replace(replacements)
+        self._publish({table: self._own_days.get(table, of_run) for table in TABLES})
 
     def publish_own(self) -> None:
         """Publish only tables that were staged with their own days."""
-        self.replace([each for table in self._own_days for each in self._replacements(table, set())])
+        self._publish(self._own_days)
 
-    def replace(self, replacements: list[Replacement]) -> None:
+    def _publish(self, replaced: Mapping[str, Collection[date]]) -> None:
         self._write_label()
-        for folder in sorted(folders_of(replacements)):
-            self._files.make(folder)
-        self._journal.execute(replacements)
+        self._tables.publish(replaced)
         self.published = True
         self.discard()
 
@@ -287,8 +279,7 @@ class Warehouse:
         """Delete what this run staged, unless moves are incomplete: the next run finishes them."""
         for name in list(self._in_memory or ()):
             self._release(name)
-        if not self._journal.is_open():
-            self._files.delete(self._staging)
+        self._tables.discard()
         self._own_days.clear()
         self._span = None
 
@@ -298,23 +289,9 @@ class Warehouse:
             # PySpark has no public way to release a local checkpoint before Java collects it as garbage.
             kept._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001
 
-    def _replacements(self, table: str, of_run: set[date]) -> Iterator[Replacement]:
-        published, staged, old = (f"{root}/{table}" for root in (self._path, self._staging, f"{self._staging}/_old"))
-        days = self._own_days.get(table, of_run)
-        if not days:
-            return
-        there, fresh = self.days(table), partition_days(self._files.names_in(staged))
-        for day in sorted(days & (there | fresh)):
-            name = partition(day)
-            yield Replacement(
-                f"{published}/{name}",
-                f"{staged}/{name}" if day in fresh else None,
-                f"{old}/{name}" if day in there else None,
-            )
-
-    def _load(self, path: str, schema: T.StructType) -> DataFrame:
+    def _reader(self, schema: T.StructType) -> DataFrameReader:
         self._check_label()
-        return self._spark.read.format("parquet").schema(schema).load(path)
+        return self._spark.read.format("parquet").schema(schema)
 
     def _writer(self, rows: DataFrame) -> DataFrameWriter:
         return rows.write.format("parquet").mode("overwrite").option("parquet.block.size", GROUP_BYTES)

@@ -1,57 +1,100 @@
-"""Spark's own event log of a run: how evenly the work of each stage was spread over its tasks."""
+"""Spark's own event log of a run: tasks, bytes and skew of each of its stages."""
 
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-DEFAULTS = """\
-spark.eventLog.enabled true
-spark.eventLog.compress false
-spark.eventLog.dir file://{folder}
-"""
+_WRITTEN = re.compile(r"InsertIntoHadoopFsRelationCommand \S*/([A-Za-z_]+),")
+_QUERY = "query"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage that ran: its wall time, and how long each of its tasks took."""
+    """A stage that ran: its wall time, how long each of its tasks took, and the bytes of all of them."""
 
     name: str
+    """The table, or the intermediate rows, that its query wrote; else `query`."""
     seconds: float
     task_seconds: tuple[float, ...]
+    read: int = 0
+    """Bytes of files, and of rows kept in memory."""
+    shuffle_read: int = 0
+    shuffle_written: int = 0
 
     @property
     def skew(self) -> float:
         """The longest task over the median; 1 where a stage has one task."""
         return max(self.task_seconds) / max(statistics.median(self.task_seconds), 0.001)
 
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of files and of shuffles."""
+        return self.read + self.shuffle_read
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """Settings of Spark that make a run write an event log into the folder."""
+    logs = folder / "events"
+    logs.mkdir(parents=True, exist_ok=True)
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file://{logs}",
+    }
+
 
 def environment(folder: Path) -> dict[str, str]:
     """Environment variables that make a process write an event log into the folder."""
-    configuration, logs = folder / "conf", folder / "events"
-    for made in (configuration, logs):
-        made.mkdir(parents=True, exist_ok=True)
-    (configuration / "spark-defaults.conf").write_text(DEFAULTS.format(folder=logs), encoding="utf-8")
+    configuration = folder / "conf"
+    configuration.mkdir(parents=True, exist_ok=True)
+    lines = "".join(f"{name} {value}\n" for name, value in settings(folder).items())
+    (configuration / "spark-defaults.conf").write_text(lines, encoding="utf-8")
     return {"SPARK_CONF_DIR": str(configuration)}
 
 
 def stages(folder: Path) -> list[Stage]:
     """Every stage that was completed, by its order."""
-    tasks: dict[int, list[float]] = {}
-    done: dict[int, tuple[str, float]] = {}
+    tasks: dict[int, list[dict[str, Any]]] = {}
+    done: dict[int, float] = {}
+    names: dict[str, str] = {}
+    executions: dict[int, str] = {}
     for event in _events(folder / "events"):
-        if event["Event"] == "SparkListenerTaskEnd":
-            info = event["Task Info"]
-            tasks.setdefault(event["Stage ID"], []).append((info["Finish Time"] - info["Launch Time"]) / 1_000)
-        elif event["Event"] == "SparkListenerStageCompleted":
+        kind = event["Event"].rpartition(".")[2]
+        if kind == "SparkListenerTaskEnd":
+            tasks.setdefault(event["Stage ID"], []).append(event)
+        elif kind == "SparkListenerJobStart":
+            execution = event["Properties"].get("spark.sql.execution.id", "")
+            executions |= dict.fromkeys(event["Stage IDs"], execution)
+        elif kind in {"SparkListenerSQLExecutionStart", "SparkListenerSQLAdaptiveExecutionUpdate"}:
+            written = _WRITTEN.search(event["physicalPlanDescription"])
+            names[str(event["executionId"])] = written[1].lstrip("_") if written else _QUERY
+        elif kind == "SparkListenerStageCompleted":
             info = event["Stage Info"]
-            lasted = (info["Completion Time"] - info["Submission Time"]) / 1_000
-            done[info["Stage ID"]] = info["Stage Name"], lasted
-    return [Stage(name, lasted, tuple(tasks[number])) for number, (name, lasted) in sorted(done.items())]
+            done[info["Stage ID"]] = (info["Completion Time"] - info["Submission Time"]) / 1_000
+    return [
+        _stage(names.get(executions.get(number, ""), _QUERY), lasted, tasks[number])
+        for number, lasted in sorted(done.items())
+    ]
+
+
+def _stage(name: str, seconds: float, ended: list[dict[str, Any]]) -> Stage:
+    infos = [event["Task Info"] for event in ended]
+    metrics = [event["Task Metrics"] for event in ended if event.get("Task Metrics")]
+    reads = [each["Shuffle Read Metrics"] for each in metrics]
+    return Stage(
+        name,
+        seconds,
+        tuple((info["Finish Time"] - info["Launch Time"]) / 1_000 for info in infos),
+        read=sum(each["Input Metrics"]["Bytes Read"] for each in metrics),
+        shuffle_read=sum(each["Remote Bytes Read"] + each["Local Bytes Read"] for each in reads),
+        shuffle_written=sum(each["Shuffle Write Metrics"]["Shuffle Bytes Written"] for each in metrics),
+    )
 
 
 def _events(folder: Path) -> Iterator[dict[str, Any]]:

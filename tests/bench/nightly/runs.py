@@ -64,9 +64,9 @@ def report(
 
 
 def nightly(
-    histories: Sequence[Path], warehouse: Path, day: date, *, environment: Mapping[str, str] | None = None
+    histories: Sequence[Path], warehouse: Path, day: date, *more: str, environment: Mapping[str, str] | None = None
 ) -> Took:
-    return report("nightly", histories, warehouse, f"--date={day}", environment=environment)
+    return report("nightly", histories, warehouse, f"--date={day}", *more, environment=environment)
 
 
 def backfill(histories: Sequence[Path], warehouse: Path, first_day: date, last_day: date) -> Took:
