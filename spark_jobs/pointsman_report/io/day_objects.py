@@ -36,7 +36,9 @@ LISTING_SECONDS = 60.0
 """Time in which a listing must show what was written; far more than any store of today needs."""
 _POLL_INTERVAL_SECONDS = 0.5
 _TASK = "_task"
-_NAME = re.compile(r"(?P<prefix>[0-9a-f]+)-(?P<task>\d+)-")
+_NAME = re.compile(r"(?P<prefix>[0-9a-f]{32})-(?P<task>\d+)-")
+_UNFINISHED = "/__magic_"
+"""Begins the folders of S3A's committer."""
 
 Task = tuple[date | None, int]
 """A day and the number of a task that wrote rows of it; no day where rows are not divided by day."""
@@ -70,7 +72,7 @@ class DayObjects:
         self._staged: Tables = {}
 
     def recover(self) -> None:
-        """Read the manifest again, and delete the files that it does not name.
+        """Read the manifest again, and delete the files of runs that it does not name.
 
         They are those that the last run replaced, and those of runs that were killed before they published.
         """
@@ -78,7 +80,8 @@ class DayObjects:
         for table in TABLES:
             named = set(self._paths(table, self.days(table)))
             for file in self._files.walk_if_any(f"{self._root}/{table}"):
-                if "/".join(file.path.split("/")[-2:]) not in named:
+                folder, name = file.path.split("/")[-2:]
+                if f"{folder}/{name}" not in named and (_NAME.match(name) or _UNFINISHED in file.path):
                     self._files.delete(file.path)
 
     def days(self, table: str, *, staged: bool = False) -> set[date]:

@@ -32,8 +32,8 @@ from pointsman_report.report_errors import ReportError, one_line
 from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
 from pointsman_report.spark_session import MEMORY_SETTING
 
-MAX_ROWS_PER_FILE = 2_000_000
-"""Keeps the files of a table below 128 MB."""
+MAX_ROWS_PER_FILE = 400_000
+"""A file is sorted and written by one task: with more rows one core would work while all others wait."""
 MAX_TASKS = 400
 GROUP_BYTES = 8 * 2**20
 """Row group size in the writer's memory. One task reads a whole group, so a group as large as the file would not be

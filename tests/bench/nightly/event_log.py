@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_WRITTEN = re.compile(r"InsertIntoHadoopFsRelationCommand \S*/([A-Za-z_]+),")
-_QUERY = "query"
+_WRITTEN = re.compile(r"InsertIntoHadoopFsRelationCommand\s+Input.*\nArguments: .*?/_?([a-z_]+), ")
+_NO_QUERY = "without a query"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,15 @@ class Stage:
     """A stage that ran: its wall time, how long each of its tasks took, and the bytes of all of them."""
 
     name: str
-    """The table, or the intermediate rows, that its query wrote; else `query`."""
+    """The table, or the intermediate rows, that its query wrote; else where in the code the query is."""
     seconds: float
     task_seconds: tuple[float, ...]
-    read: int = 0
+    cpu_seconds: float
+    """CPU time of all tasks, without Java's compilers and garbage collection."""
+    read: int
     """Bytes of files, and of rows kept in memory."""
-    shuffle_read: int = 0
-    shuffle_written: int = 0
+    shuffle_read: int
+    shuffle_written: int
 
     @property
     def skew(self) -> float:
@@ -71,14 +73,15 @@ def stages(folder: Path) -> list[Stage]:
         elif kind == "SparkListenerJobStart":
             execution = event["Properties"].get("spark.sql.execution.id", "")
             executions |= dict.fromkeys(event["Stage IDs"], execution)
-        elif kind in {"SparkListenerSQLExecutionStart", "SparkListenerSQLAdaptiveExecutionUpdate"}:
+        elif kind == "SparkListenerSQLExecutionStart":
             written = _WRITTEN.search(event["physicalPlanDescription"])
-            names[str(event["executionId"])] = written[1].lstrip("_") if written else _QUERY
+            place = event["description"].rpartition("/")[2]
+            names[str(event["executionId"])] = written[1] if written else place
         elif kind == "SparkListenerStageCompleted":
             info = event["Stage Info"]
             done[info["Stage ID"]] = (info["Completion Time"] - info["Submission Time"]) / 1_000
     return [
-        _stage(names.get(executions.get(number, ""), _QUERY), lasted, tasks[number])
+        _stage(names.get(executions.get(number, ""), _NO_QUERY), lasted, tasks[number])
         for number, lasted in sorted(done.items())
     ]
 
@@ -91,6 +94,7 @@ def _stage(name: str, seconds: float, ended: list[dict[str, Any]]) -> Stage:
         name,
         seconds,
         tuple((info["Finish Time"] - info["Launch Time"]) / 1_000 for info in infos),
+        cpu_seconds=sum(each["Executor CPU Time"] for each in metrics) / 1e9,
         read=sum(each["Input Metrics"]["Bytes Read"] for each in metrics),
         shuffle_read=sum(each["Remote Bytes Read"] + each["Local Bytes Read"] for each in reads),
         shuffle_written=sum(each["Shuffle Write Metrics"]["Shuffle Bytes Written"] for each in metrics),

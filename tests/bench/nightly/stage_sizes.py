@@ -34,7 +34,7 @@ class Total:
 
     stages: int
     tasks: int
-    task_seconds: float
+    cpu_seconds: float
     read: int
     shuffled: int
 
@@ -43,7 +43,7 @@ class Total:
         return cls(
             stages=len(stages),
             tasks=sum(len(stage.task_seconds) for stage in stages),
-            task_seconds=sum(sum(stage.task_seconds) for stage in stages),
+            cpu_seconds=sum(stage.cpu_seconds for stage in stages),
             read=sum(stage.read for stage in stages),
             shuffled=sum(stage.shuffle_written for stage in stages),
         )
@@ -79,9 +79,7 @@ def _measure(report: Report, work: Path, brokers: int) -> None:
     total = Total.of(stages)
     report.figure(f"{brokers:,} brokers", f"{history.rows:,} rows, {history.bytes / 1e6:,.0f} MB before packing")
     report.figure("  nightly", f"{took.seconds:.0f} s, peak memory {took.peak_bytes / 1e9:.1f} GB")
-    report.figure(
-        "  all stages", f"{total.stages}, {total.tasks:,} tasks that ran {total.task_seconds:,.0f} s in total"
-    )
+    report.figure("  all stages", f"{total.stages}, {total.tasks:,} tasks, {total.cpu_seconds:,.0f} s of CPU")
     report.figure("  bytes", f"read {total.read / 1e6:,.0f} MB, exchanged {total.shuffled / 1e6:,.0f} MB")
     report.figure("  warehouse", f"{_bytes(work / 'warehouse') / 1e6:,.1f} MB")
     for stage in sorted(stages, key=lambda stage: -stage.bytes_read)[:SHOWN]:

@@ -16,7 +16,7 @@ from pointsman_report.report_errors import ReportError
 
 ROOT = "s3a://bucket/warehouse"
 DAY, NEXT = (date(2026, 3, 2) + timedelta(days=n) for n in range(2))
-PREFIX = "0a1b"
+PREFIX = "0a1b" * 8
 
 
 class Refused(Py4JJavaError):  # type: ignore[misc]  # Py4J has no types
@@ -95,14 +95,17 @@ def test_published_days_without_staged_rows_are_removed_and_others_stay(store: M
     assert writer.days("flapping") == writer.days("incidents") == {DAY}
 
 
-def test_recovery_deletes_only_what_the_manifest_does_not_name(store: MemoryStore) -> None:
+def test_recovery_deletes_what_runs_left_and_the_manifest_does_not_name(store: MemoryStore) -> None:
     writer = opened(store)
-    stage(writer, store, "flapping", DAY, name="a")
+    name = f"{'f' * 32}-00000-uuid.parquet"
+    stage(writer, store, "flapping", DAY, name=name)
     writer.publish({"flapping": {DAY}})
-    store.add("flapping", DAY, "of-a-killed-run")
-    store.add("incidents", DAY, "a")
+    store.add("flapping", DAY, f"{PREFIX}-00000-uuid.parquet")
+    store.add("incidents", DAY, f"{PREFIX}-00001-uuid.parquet")
+    store.objects[f"{ROOT}/incidents/__magic_job-1/tasks/a.pendingset"] = "", "0"
+    foreign = store.add("incidents", DAY, "part-00000-uuid.parquet")
     writer.recover()
-    assert set(store.objects) == {f"{ROOT}/{MANIFEST}", f"{ROOT}/flapping/dt={DAY}/a"}
+    assert set(store.objects) == {f"{ROOT}/{MANIFEST}", f"{ROOT}/flapping/dt={DAY}/{name}", foreign}
 
 
 def test_a_run_does_not_replace_what_another_published_since_it_read_the_manifest(store: MemoryStore) -> None:
