@@ -62,7 +62,7 @@ class WorseStore:
 
 
 class Quiet(WSGIRequestHandler):  # type: ignore[misc]  # not installed here
-    """Writes no log of its own; keeps connections open."""
+    """Writes no second log; keeps connections open."""
 
     protocol_version = "HTTP/1.1"
 

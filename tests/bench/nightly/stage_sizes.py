@@ -89,12 +89,12 @@ def _measure(report: Report, work: Path, brokers: int) -> None:
             f"{stage.shuffle_written / 1e6:7,.1f} MB, longest {max(stage.task_seconds):5.1f} s, "
             f"{stage.skew:4.1f} times the median",
         )
-    lone = alone(stages)
+    single = alone(stages)
     report.figure(
         f"  stages of one task over {ALONE_BYTES / 2**20:.0f} MB",
-        ", ".join(sorted({stage.name for stage in lone})) or "none",
+        ", ".join(sorted({stage.name for stage in single})) or "none",
         target="none",
-        is_met=not lone,
+        is_met=not single,
     )
 
 
