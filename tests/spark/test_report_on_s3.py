@@ -13,14 +13,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Self
 
-import pyspark
 import pytest
 
 from pointsman_report.cli import main
 from pointsman_report.io.day_objects import MANIFEST
 from pointsman_report.schemas import TABLES
 from pointsman_report.spark_session import MEMORY_SETTING, SMALL_SETTINGS
-from tests.spark.s3_store import BUCKET, POM, Store, s3_store
+from tests.spark.s3_store import BUCKET, Store, s3_store
 from tests.spark.tables import DayRunner
 from tests.spark.two_days import FIRST, LAST, write_two_days
 
@@ -189,12 +188,6 @@ def test_the_report_is_beside_the_tables(on_s3: OnS3) -> None:
     written = on_s3.store.get(f"{WAREHOUSE}/report/dt={LAST}/report.json")
     (here,) = on_s3.here.glob("report/*/report.json")
     assert json.loads(written or b"").keys() == json.loads(here.read_text(encoding="utf-8")).keys()
-
-
-def test_the_jars_are_of_the_hadoop_that_pyspark_brings() -> None:
-    bundled = {path.name for path in (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*")}
-    (version,) = (name.removeprefix("hadoop-client-api-").removesuffix(".jar") for name in bundled)
-    assert f"<artifactId>hadoop-aws</artifactId>\n      <version>{version}</version>" in POM.read_text(encoding="utf-8")
 
 
 def _files(copied: Path) -> list[str]:
