@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import date, timedelta
 from typing import Any
@@ -32,9 +32,11 @@ from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
 from pointsman_report.spark_session import MEMORY_SETTING
 
 _PARTITION = re.compile(r"dt=(\d{4}-\d{2}-\d{2})")
-MAX_ROWS_PER_FILE = 2_000_000
-"""Keeps the files of a table below 128 MB."""
+MAX_ROWS_PER_FILE = 400_000
+"""A file is sorted and written by one task: with more rows one core would work while all others wait."""
 MAX_TASKS = 400
+FILE = "_file"
+"""Column of the rows of one output file."""
 GROUP_BYTES = 8 * 2**20
 """Row group size in the writer's memory. One task reads a whole group, so a group as large as the file would not be
 read in parallel. With 4 MB the file was twice as large."""
@@ -60,10 +62,11 @@ def partition_days(names: Iterable[str]) -> set[date]:
 
 
 def divided(rows: DataFrame, keys: tuple[str, ...], counts: Mapping[date, int], spark: SparkSession) -> DataFrame:
-    """Repartition rows by output file. ``counts``: rows by day, or slightly more; days without a count are small."""
+    """Repartition rows by output file, which a new column `FILE` tells. ``counts``: rows by day, or slightly more; days
+    without a count are small."""
     parts = {day: -(-count // MAX_ROWS_PER_FILE) for day, count in counts.items() if count > MAX_ROWS_PER_FILE}
     if not parts:
-        return rows.repartition("dt")
+        return rows.withColumn(FILE, F.col("dt")).repartition(FILE)
     days = sorted(counts)
     tasks = min(MAX_TASKS, sum(parts.get(day, 1) for day in days))
     landing = _landing_numbers(spark, tasks)
@@ -74,7 +77,7 @@ def divided(rows: DataFrame, keys: tuple[str, ...], counts: Mapping[date, int], 
         numbers = F.array(*(F.lit(landing[(first + n) % tasks]) for n in range(parts.get(day, 1))))
         task_of = F.when(F.col("dt") == F.lit(day), F.element_at(numbers, share + 1)).otherwise(task_of)
         first += parts.get(day, 1)
-    return rows.repartition(tasks, task_of)
+    return rows.withColumn(FILE, task_of).repartition(tasks, FILE)
 
 
 def _landing_numbers(spark: SparkSession, tasks: int) -> list[int]:
@@ -195,17 +198,19 @@ class Warehouse:
         days: Collection[date] | None = None,
         counts: Mapping[date, int] | None = None,
         level: int | None = None,
+        in_file: Callable[[DataFrame], DataFrame] = lambda rows: rows,
     ) -> DataFrame:
         """Write a table to the staging folder and return the rows written.
 
         ``days``: the days to replace, if they differ from the days published at the end. ``counts``: rows by day, or
-        slightly more, if days may be too big for one file. ``level``: compression level of zstd.
+        slightly more, if days may be too big for one file. ``level``: compression level of zstd. ``in_file``: applied
+        to the rows together with their `FILE`; rows of one key are in one file.
         """
         if days is not None:
             self._own_days[table] = set(days)
         columns, keys = TABLES[table].schema.fieldNames(), TABLES[table].keys
         parts = divided(rows.select(*columns), keys, counts or {}, self._spark)
-        writer = self._writer(parts.sortWithinPartitions("dt", *keys))
+        writer = self._writer(in_file(parts).drop(FILE).sortWithinPartitions("dt", *keys))
         if level is not None:
             writer = writer.option("parquet.compression.codec.zstd.level", level)
         writer.partitionBy("dt").save(f"{self._staging}/{table}")
