@@ -36,7 +36,7 @@ def test_the_report_is_rendered_completely_names_are_text_and_a_script_would_not
             file.write_text(page(report, Drawn()), encoding="utf-8")
             shown.get(file.as_uri())
             title = shown.title
-            assert title.startswith("Brokers, ")
+            assert title.startswith("Pointsman: ")
             heading = shown.find_element(By.TAG_NAME, "h1")
             assert heading.value_of_css_property("font-weight") == "650"
             assert shown.find_elements(By.CSS_SELECTOR, "img, script") == []

@@ -17,7 +17,15 @@ from pyspark.sql import SparkSession
 from pointsman_report.io import Warehouse
 from pointsman_report.parameters import Parameters, ReportParameters
 from pointsman_report.report.collect import collect_report
-from pointsman_report.report.formatting import LocalTime, duration, milliseconds, number, percent
+from pointsman_report.report.formatting import (
+    LocalTime,
+    duration,
+    milliseconds,
+    number,
+    objective,
+    outage_duration,
+    percent,
+)
 from pointsman_report.report.output import report_files
 from pointsman_report.report.sections.broker_scores import cut_times
 from pointsman_report.report.sections.broker_states import collect_drawn
@@ -216,8 +224,9 @@ def test_times_on_the_page_are_in_the_zone_and_in_the_json_in_utc(utc: Report, b
     incident = berlin.numbers["incidents"]["rows"][0]
 
     assert incident["from_at"] == "2026-03-29T15:12:00.000Z"
-    assert utc.tables["Incidents"].rows[0][0].startswith("2026-03-29 15:12:00")
-    assert berlin.tables["Incidents"].rows[0][0].startswith("2026-03-29 17:12:00")
+    for report, clock in ((utc, "15:12:00"), (berlin, "17:12:00")):
+        (first, *_) = re.findall("<summary>.*?</summary>", report.files["report.html"], re.DOTALL)
+        assert f'<span class="day">2026-03-29</span> {clock}</time>' in first
     assert "all times are Europe/Berlin (UTC+02:00 and UTC+01:00" in berlin.files["report.html"]
     assert "15:12 UTC" in utc.summary
     assert "17:12 Europe/Berlin" in berlin.summary
@@ -234,7 +243,7 @@ def test_the_page_is_self_contained_and_small(utc: Report) -> None:
     assert "<script" not in page
     assert "://" not in page.replace("http://www.w3.org/", "")
     assert "url(" not in page.replace("url(#", "")
-    assert page.count("<svg") == 7 + page.count('<div class="narrow">')
+    assert page.count("<svg") == 7 + page.count('<div class="narrow">') + page.count('class="strip"')
     assert len(page.encode()) < 400_000
     assert "ledger<b>" not in page, "names are escaped"
 
@@ -260,12 +269,13 @@ def _said(value: Any, time: LocalTime) -> Iterator[str]:
         yield value
         yield value.replace("_", " ")
         if re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", value):
-            yield time.plain(value)
+            yield from (time.plain(value), " ".join(time.day_and_time(value, brief=True)))
     elif isinstance(value, int | float) and not isinstance(value, bool):
         for digits in (0, 1):
             yield number(value, digits=digits)
         yield str(value)
         yield from (duration(value), milliseconds(value), percent(value), percent(value, digits=1))
+        yield from (outage_duration(value), objective(value))
 
 
 def _figures(text: str) -> list[str]:
@@ -279,7 +289,7 @@ def test_every_number_in_the_pages_tables_is_in_the_json(which: str, request: py
     known = {figure for said in _said(numbers, LocalTime(report.span.zone)) for figure in _figures(said)}
     # Derived from two figures that are both there: how soon an outage was noticed, how much of a budget was used.
     budgets = [(c["budget_seconds"], c["budget_left_seconds"]) for c in numbers["headline"]["clusters"]]
-    derived = [duration(4.0), *(duration(whole - left) for whole, left in budgets)]
+    derived = [outage_duration(4.0), *(duration(whole - left) for whole, left in budgets)]
     derived += [duration(-left) for _, left in budgets]
     known |= {figure for said in derived for figure in _figures(said)}
     cells = [(table.name, cell) for table in report.tables.values() for row in table.rows for cell in row]

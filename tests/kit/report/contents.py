@@ -81,6 +81,7 @@ def calm_report(**change: Any) -> Report:
         interval=Span(DAY, DAY).interval,
         coverage=Coverage(seconds=86_400.0, span_seconds=86_400, is_short=False),
         code_version="0.0",
+        warehouse="/srv/warehouse",
         headline=Headline(
             brokers_seen=1,
             flapping_count=0,
@@ -101,6 +102,7 @@ def calm_report(**change: Any) -> Report:
         incidents=Incidents(),
         rolling_restarts=RollingRestarts(),
         guard_periods=Listing(),
+        maintenance_windows=Listing(),
         topics_at_risk=TopicsAtRisk(),
         topic_churn=Listing(),
         punctuality=Punctuality(),
