@@ -35,7 +35,7 @@ from pointsman_report.report.overview import overview
 from pointsman_report.report.section import Section
 from pointsman_report.report.sections.availability_trend import trend_section
 from pointsman_report.report.sections.broker_changes import changes_section
-from pointsman_report.report.sections.broker_states import Drawn, state_sections
+from pointsman_report.report.sections.broker_states import Drawn, state_sections, window_of
 from pointsman_report.report.sections.headline import clusters_section
 from pointsman_report.report.sections.heartbeat_times import heartbeats_section
 from pointsman_report.report.sections.impact import owners_section
@@ -53,6 +53,7 @@ from pointsman_report.report.sections.queue_advice import queues_section
 from pointsman_report.report.sections.report_basis import basis_section
 from pointsman_report.report.sections.topic_risk import topic_churn_section, topics_at_risk_section
 from pointsman_report.report.sections.worst_brokers import brokers_section
+from pointsman_report.report.shell_commands import history_command
 from pointsman_report.report.tiles import tiles
 
 
@@ -128,6 +129,7 @@ def _sections(report: Report, drawn: Drawn) -> tuple[Section | None, ...]:
     outages = [(broker.label, outage) for broker in report.brokers for outage in broker.outages]
     brokers, interval, parameters = report.brokers, report.interval, report.parameters
     slo_days = parameters.health.slo_days
+    command = partial(history_command, day=f"{interval.utc_days[1]}", warehouse=report.warehouse)
     topics = topics_at_risk_section(report.topics_at_risk)
     # Impact first: topics that only lost redundancy come later.
     hit, at_risk = (topics, None) if report.topics_at_risk.unwritable else (None, topics)
@@ -136,7 +138,9 @@ def _sections(report: Report, drawn: Drawn) -> tuple[Section | None, ...]:
         hit,
         incidents_section(report.incidents, brokers, interval, parameters.incidents, report.warehouse),
         clusters_section(top, partial(burn_plot, report.trend, top.clusters, last=report.to, slo_days=slo_days)),
-        brokers_section(brokers, drawn.intervals, interval, report.warehouse, in_all=top.brokers_seen),
+        brokers_section(
+            brokers, drawn.intervals, window_of(interval, drawn.intervals), command, in_all=top.brokers_seen
+        ),
         *state_sections(brokers, drawn, report.transitions, interval, parameters.flapping, in_all=top.brokers_seen),
         guards_section(report.guard_periods),
         rolling_restarts_section(report.rolling_restarts),

@@ -56,7 +56,7 @@ def collect_drawn(warehouse: Warehouse, span: Span, brokers: list[Broker]) -> Dr
     )
     bars = typed(StateBar, only(intervals, shown).limit(MAX_TIMELINES * MAX_BARS_PER_BROKER))
     found = sorted(bars, key=lambda bar: (*bar.key, bar.start, bar.end))
-    points = _points(warehouse, span, scored, _window_of(span.interval, found)) if scored and found else []
+    points = _points(warehouse, span, scored, window_of(span.interval, found)) if scored and found else []
     return Drawn(found, sorted(points, key=lambda charge: (charge.at, *charge.key)))
 
 
@@ -69,9 +69,11 @@ def _points(warehouse: Warehouse, span: Span, brokers: list[Key], window: Window
     return typed(Charge, thinned.select(*INSTANCE, "highest.at", "highest.penalty"))
 
 
-def _window_of(interval: Interval, bars: list[StateBar]) -> Window:
+def window_of(interval: Interval, bars: list[StateBar]) -> Window:
     """Return the period shown in the plots: all days, or the recorded part if that is much shorter."""
     first, last = interval.window
+    if not bars:
+        return first, last
     begin = max(first, min(bar.start for bar in bars))
     end = min(last, max(bar.end for bar in bars))
     margin = max((end - begin) // 50, 1_000_000)
@@ -112,7 +114,7 @@ def state_sections(
     """Plots of the worst brokers over the span."""
     if not drawn.intervals:
         return ()
-    window = _window_of(interval, drawn.intervals)
+    window = window_of(interval, drawn.intervals)
     return (
         _up_and_down(brokers[:MAX_TIMELINES], drawn, interval, window, in_all=in_all),
         _hours(found, interval, window),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
@@ -10,11 +11,11 @@ from pyspark.sql import functions as F
 
 from pointsman_report.io import Warehouse
 from pointsman_report.report.broker_plots import StateBar, Stretch, stretches
+from pointsman_report.report.formatting import rfc3339
 from pointsman_report.report.section import TOP, Section, section
 from pointsman_report.report.sections.broker_scores import worst_first
 from pointsman_report.report.sections.outage_lengths import Downs, Outage, listed_downs
-from pointsman_report.report.shell_commands import history_command
-from pointsman_report.report.span import Interval, Span
+from pointsman_report.report.span import Span, Window
 from pointsman_report.report.table_rows import Instance, Key, Row, collect, key, only, ratio
 from pointsman_report.schemas import INSTANCE
 
@@ -135,6 +136,8 @@ def _broker(row: Row, downs: Downs, known: Row) -> Broker:
 class OwnTimeline:
     """What a broker's row opens: its line of states, its outages and planned downtime by time, and a command."""
 
+    from_at: str
+    to_at: str
     stretches: list[Stretch]
     downs: list[tuple[Outage, bool]]
     """The longest ones, with whether they were planned."""
@@ -153,9 +156,12 @@ class ShownBroker:
 
 
 def brokers_section(
-    brokers: list[Broker], intervals: list[StateBar], interval: Interval, warehouse: str, *, in_all: int
+    brokers: list[Broker], intervals: list[StateBar], window: Window, command: Callable[[Key], str], *, in_all: int
 ) -> Section | None:
-    """Return the section; None without brokers. ``intervals``: those drawn, of the worst brokers."""
+    """Return the section; None without brokers.
+
+    ``intervals``: those drawn, of the worst brokers. ``command``: shows what happened to a broker.
+    """
     if not brokers:
         return None
     # In a long list healthy brokers are not shown.
@@ -170,7 +176,10 @@ def brokers_section(
         "Brokers by reliability",
         worst=[
             ShownBroker(
-                broker, _known_of(broker), _reasons(broker), _timeline(broker, bars[broker.key], interval, warehouse)
+                broker,
+                _known_of(broker),
+                _reasons(broker),
+                _timeline(broker, bars[broker.key], window, command(broker.key)),
             )
             for broker in worst
         ],
@@ -179,15 +188,17 @@ def brokers_section(
     )
 
 
-def _timeline(broker: Broker, bars: list[StateBar], interval: Interval, warehouse: str) -> OwnTimeline:
+def _timeline(broker: Broker, bars: list[StateBar], window: Window, command: str) -> OwnTimeline:
     downs = [(outage, False) for outage in broker.outages] + [(leave, True) for leave in broker.leaves]
     longest = sorted(downs, key=lambda down: (-down[0].seconds, down[0].start_at))[:MAX_LISTED_DOWNS]
     in_all = len(downs) + broker.outages_left_out + broker.leaves_left_out
     return OwnTimeline(
-        stretches(bars, interval.window),
+        rfc3339(window[0]),
+        rfc3339(window[1]),
+        stretches(bars, window),
         sorted(longest, key=lambda down: down[0].start_at),
         left_out=in_all - len(longest),
-        command=history_command(broker.key, day=f"{interval.utc_days[1]}", warehouse=warehouse),
+        command=command,
     )
 
 

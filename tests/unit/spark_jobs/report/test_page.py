@@ -86,10 +86,26 @@ def test_a_short_coverage_is_shown_at_the_top_and_nothing_is_extrapolated_from_i
     report = report_of(
         coverage={"seconds": 36.0, "is_short": True},
         completeness={"watched_seconds": 36.0},
-        brokers=[a_broker(availability=0.89069, percent_state_change=0.0, ranking=outlier).without_rates()],
-        headline={"clusters": [a_cluster(availability=0.89069).without_rates()]},
+        brokers=[
+            a_broker(availability=0.89069, percent_state_change=0.0, ranking=outlier, mtbf_seconds=13.0).without_rates()
+        ],
+        headline={
+            "clusters": [
+                a_cluster(availability=0.89069, mtbf_seconds=13.0, budget_seconds=0.1).without_rates(),
+                a_cluster("long", budget_left_seconds=60.0).without_rates(),
+            ]
+        },
     )
     text, shown = render(report), summary(report)
+    tables = tables_of(text)
+
+    assert "13 s" not in text
+    assert 'class="under"' not in text
+    assert "The error budget is" not in text
+    assert [row[3:5] for row in tables["Clusters"].rows] == [
+        ["99.9 %", "\N{EN DASH}"],
+        ["99.9 %", "1 min left | used 42 min 12 s of 43 min 12 s"],
+    ]
 
     assert "This report covers 36 s of the day: rates per day and ranks are not shown." in text
     assert "covers 36 s of the day" in shown
