@@ -101,6 +101,7 @@ def test_a_short_coverage_is_shown_at_the_top_and_nothing_is_extrapolated_from_i
 
     assert "13 s" not in text
     assert 'class="under"' not in text
+    assert report.headline.clusters[0].budget_left_seconds is None
     assert "The error budget is" not in text
     assert [row[3:5] for row in tables["Clusters"].rows] == [
         ["99.9 %", "\N{EN DASH}"],
@@ -469,15 +470,15 @@ def test_impact_comes_before_clusters_and_brokers_and_what_did_not_happen_is_fol
 
 def test_owners_are_listed_by_the_downtime_of_their_brokers() -> None:
     brokers = [
-        a_broker("a", owner="web", down_seconds=60.0, down_count=1),
-        a_broker("b", owner="web", down_seconds=90.0, down_count=2),
-        a_broker("c", owner="search", down_seconds=600.0, down_count=1),
+        a_broker("a", owner="search", down_seconds=60.0, down_count=1),
+        a_broker("b", owner="search", down_seconds=90.0, down_count=2),
+        a_broker("c", owner="web", down_seconds=600.0, down_count=1),
         a_broker("d", owner="idle"),
         a_broker("e", down_seconds=600.0),
     ]
     table = tables_of(render(report_of(brokers=brokers)))["Owners hit"]
 
-    assert table.rows == [["search", "1", "1", "10 min", "c/c/0"], ["web", "2", "3", "2 min 30 s", "c/b/0, c/a/0"]]
+    assert table.rows == [["web", "1", "1", "10 min", "c/c/0"], ["search", "2", "3", "2 min 30 s", "c/b/0, c/a/0"]]
 
 
 def test_the_row_of_a_broker_opens_its_states_its_downtime_and_the_command_for_more() -> None:
