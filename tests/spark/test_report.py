@@ -246,6 +246,7 @@ def test_the_page_is_self_contained_and_small(utc: Report) -> None:
     assert page.count("<svg") == 7 + page.count('<div class="narrow">') + page.count('class="strip"')
     assert len(page.encode()) < 400_000
     assert "ledger<b>" not in page, "names are escaped"
+    assert f"--warehouse={utc.warehouse} " in page
 
 
 def test_every_finding_leads_to_a_section_that_is_there(utc: Report) -> None:

@@ -53,8 +53,6 @@ class Report:
     interval: Interval
     coverage: Coverage
     code_version: str
-    warehouse: str
-    """Path or URI of the tables, for the commands on the page."""
     headline: Headline
     brokers: list[Broker]
     brokers_left_out: int

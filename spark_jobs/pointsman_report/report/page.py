@@ -129,14 +129,14 @@ def _sections(report: Report, drawn: Drawn) -> tuple[Section | None, ...]:
     outages = [(broker.label, outage) for broker in report.brokers for outage in broker.outages]
     brokers, interval, parameters = report.brokers, report.interval, report.parameters
     slo_days = parameters.health.slo_days
-    command = partial(history_command, day=f"{interval.utc_days[1]}", warehouse=report.warehouse)
+    command = partial(history_command, day=f"{interval.utc_days[1]}", warehouse=drawn.warehouse)
     topics = topics_at_risk_section(report.topics_at_risk)
     # Impact first: topics that only lost redundancy come later.
     hit, at_risk = (topics, None) if report.topics_at_risk.unwritable else (None, topics)
     return (
         owners_section(brokers),
         hit,
-        incidents_section(report.incidents, brokers, interval, parameters.incidents, report.warehouse),
+        incidents_section(report.incidents, brokers, interval, parameters.incidents, drawn.warehouse),
         clusters_section(top, partial(burn_plot, report.trend, top.clusters, last=report.to, slo_days=slo_days)),
         brokers_section(
             brokers, drawn.intervals, window_of(interval, drawn.intervals), command, in_all=top.brokers_seen

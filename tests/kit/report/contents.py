@@ -81,7 +81,6 @@ def calm_report(**change: Any) -> Report:
         interval=Span(DAY, DAY).interval,
         coverage=Coverage(seconds=86_400.0, span_seconds=86_400, is_short=False),
         code_version="0.0",
-        warehouse="/srv/warehouse",
         headline=Headline(
             brokers_seen=1,
             flapping_count=0,

@@ -39,25 +39,29 @@ MAX_HOURS = 75
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Intervals of the worst brokers, and the highest charge per pixel of those with the highest penalty."""
+    """Intervals of the worst brokers, and the highest charge per pixel of those with the highest penalty.
+
+    ``warehouse``: path or URI of the tables, for the commands on the page.
+    """
 
     intervals: list[StateBar] = field(default_factory=list)
     charges: list[Charge] = field(default_factory=list)
+    warehouse: str = "WAREHOUSE"
 
 
 def collect_drawn(warehouse: Warehouse, span: Span, brokers: list[Broker]) -> Drawn:
-    """Collect data of the plots that are not in report.json."""
+    """Collect what the page has beyond report.json."""
     shown = [broker.key for broker in brokers[:MAX_TIMELINES]]
     scored = [broker.key for broker in _most_charged(brokers)]
     if not shown:
-        return Drawn()
+        return Drawn(warehouse=warehouse.path)
     intervals = span.whole_intervals(warehouse).select(
         *INSTANCE, "state", "planned", F.unix_micros("start_at").alias("start"), F.unix_micros("end_at").alias("end")
     )
     bars = typed(StateBar, only(intervals, shown).limit(MAX_TIMELINES * MAX_BARS_PER_BROKER))
     found = sorted(bars, key=lambda bar: (*bar.key, bar.start, bar.end))
     points = _points(warehouse, span, scored, window_of(span.interval, found)) if scored and found else []
-    return Drawn(found, sorted(points, key=lambda charge: (charge.at, *charge.key)))
+    return Drawn(found, sorted(points, key=lambda charge: (charge.at, *charge.key)), warehouse.path)
 
 
 def _points(warehouse: Warehouse, span: Span, brokers: list[Key], window: Window) -> list[Charge]:

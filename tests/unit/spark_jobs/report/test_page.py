@@ -435,8 +435,8 @@ def test_the_first_incidents_are_unfolded_and_name_their_owners_and_commands() -
         [],
     ]
     assert _texts(cards[0], "<code.*?</code>") == [
-        "pointsman-report explain --at=2026-03-05T10:00:00.000Z --cluster=orders --warehouse=/srv/warehouse t",
-        "pointsman-report history --to=2026-03-05 --days=7 --warehouse=/srv/warehouse orders/a/0",
+        "pointsman-report explain --at=2026-03-05T10:00:00.000Z --cluster=orders --warehouse=WAREHOUSE t",
+        "pointsman-report history --to=2026-03-05 --days=7 --warehouse=WAREHOUSE orders/a/0",
     ]
 
 
@@ -512,7 +512,7 @@ def test_the_row_of_a_broker_opens_its_states_its_downtime_and_the_command_for_m
         "2026-03-05 12:00:00.250 to 2026-03-05 12:00:01.500, 1.250 s: network (SILENCE) &lt;b&gt;",
     ]
     assert "The 2 longest; 3 more." in more
-    assert "pointsman-report history --to=2026-03-05 --days=7 --warehouse=/srv/warehouse c/a/0" in more
+    assert "pointsman-report history --to=2026-03-05 --days=7 --warehouse=WAREHOUSE c/a/0" in more
     assert "No downtime." in render(report_of())
 
 

@@ -54,8 +54,8 @@ def test_a_topic_that_the_page_cannot_show_has_no_command() -> None:
 
 
 def test_every_command_of_the_page_is_one() -> None:
-    shown = re.findall('<code class="copied">(.*?)</code>', page(busy_report(), Drawn()))
+    shown = re.findall('<code class="copied">(.*?)</code>', page(busy_report(), Drawn(warehouse="/srv/ware house")))
     names = [words_of(html.unescape(line))[0] for line in shown]
 
     assert set(names) == {"explain", "history"}
-    assert [parsed(words_of(html.unescape(line)))["warehouse"] for line in shown] == ["/srv/warehouse"] * len(shown)
+    assert [parsed(words_of(html.unescape(line)))["warehouse"] for line in shown] == ["/srv/ware house"] * len(shown)
