@@ -69,7 +69,7 @@ def busy_report() -> Report:
                 ranking=ranking,
                 censored=1,
                 outages=[outage],
-                leaves=[a_row(Outage, reason="UNREGISTERED", cause=None)],
+                leaves=[a_row(Outage, reason="UNREGISTERED", cause=None, rolling_restart_id=None)],
                 down_seconds=9.0,
             ),
             a_broker("odd", class_="degraded", **known),

@@ -99,10 +99,11 @@ def _joined(rows: list[WindowDay]) -> list[MaintenanceWindow]:
 
 
 def planned_section(found: Listing[MaintenanceWindow], brokers: list[Broker]) -> Section | None:
-    """Return the section; None without planned work."""
-    downs: list[tuple[Broker, Outage]] = [(broker, leave) for broker in brokers for leave in broker.leaves]
+    """Return the section; None without planned work. Rolling restarts have their own section."""
+    leaves = [(broker, leave) for broker in brokers for leave in broker.leaves]
+    downs: list[tuple[Broker, Outage]] = [down for down in leaves if down[1].rolling_restart_id is None]
     downs.sort(key=lambda down: (down[1].start_at, down[0].key))
-    if not (found.rows or downs):
+    if not (found.rows or leaves):
         return None
     in_all = len(downs) + sum(broker.leaves_left_out for broker in brokers)
     return section(
@@ -110,5 +111,6 @@ def planned_section(found: Listing[MaintenanceWindow], brokers: list[Broker]) ->
         "Planned work",
         windows=first(found, "maintenance windows", "report.json or the table maintenance_windows"),
         downs=downs[:TOP],
+        rolling=len(leaves) - len(downs),
         rest=left_out(in_all, len(downs[:TOP]), "planned absences", "report.json or the table broker_intervals"),
     )

@@ -520,10 +520,11 @@ def test_planned_work_lists_windows_and_planned_downtime() -> None:
     assert "Planned work" not in render(report_of())
     times = {"from_at": "2026-03-05T10:00:00.000Z", "to_at": "2026-03-05T10:30:00.000Z"}
     window = MaintenanceWindow("c", None, **times, open=False, until_at=None, nodes=["n1", "n2"])
-    leave = a_row(Outage, start_at=times["from_at"], end_at=times["to_at"], seconds=1_800.0, reason="MAINTENANCE")
+    span = {"start_at": times["from_at"], "end_at": times["to_at"]}
+    leave = a_row(Outage, **span, seconds=1_800.0, reason="MAINTENANCE", rolling_restart_id=None)
     report = report_of(
         maintenance_windows=Listing([window, replace(window, broker_name="a", open=True)], in_all=2),
-        brokers=[a_broker("a", leaves=[leave], leaves_left_out=1)],
+        brokers=[a_broker("a", leaves=[leave, replace(leave, rolling_restart_id="r")], leaves_left_out=1)],
     )
     tables = tables_of(render(report))
 
@@ -541,6 +542,7 @@ def test_planned_work_lists_windows_and_planned_downtime() -> None:
         ]
     ]
     assert "1 of 2 planned absences are shown" in render(report)
+    assert "1 planned absence in rolling restarts, which are listed above." in render(report)
 
 
 def test_the_title_has_the_product_and_the_fleet() -> None:
