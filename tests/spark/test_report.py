@@ -30,6 +30,7 @@ from pointsman_report.report.output import report_files
 from pointsman_report.report.sections.broker_scores import cut_times
 from pointsman_report.report.sections.broker_states import collect_drawn
 from pointsman_report.report.sections.outage_lengths import Step, outage_lengths
+from pointsman_report.report.sections.planned_work import maintenance_windows
 from pointsman_report.report.sections.queue_advice import queues
 from pointsman_report.report.span import Span
 from pointsman_report.report.summary import summary
@@ -331,6 +332,41 @@ def test_the_page_lists_what_the_json_lists_in_the_same_order(utc: Report) -> No
     assert first("Days by code version", 1) == computed == ["2"]
     trend = (numbers["trend"]["seven_days"], numbers["trend"]["thirty_days"])
     assert first("Trend", 2) == [percent(row["availability"]) for row in trend]
+
+
+def test_a_day_of_the_trend_counts_what_the_report_of_that_day_lists(utc: Report, run_days: DayRunner) -> None:
+    numbers, day = utc.numbers, utc.numbers["trend"]["days"][-1]
+
+    assert day["date"] == str(SPRING)
+    assert day["topics_at_risk"] == numbers["topics_at_risk"]["in_all"] > 0
+    assert day["incidents"] == numbers["incidents"]["in_all"] > 0
+    assert day["flapping"] == numbers["headline"]["flapping"]["now"] > 0
+    for row in run_days.rows(utc.warehouse, "cluster_health", SPRING, SPRING):
+        of_day = day["clusters"][row["cluster"]]
+        assert (of_day["up_seconds"], of_day["down_seconds"]) == (row["up_seconds"], row["down_seconds"])
+
+
+def test_maintenance_windows_are_those_that_overlap_the_day_joined_over_name_servers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    noon, next_day = midnight(SPRING) + timedelta(hours=12), SPRING + timedelta(days=1)
+    known = {"dt": SPRING, "node": "n1", "cluster": "c", "broker_name": None, "until_at": None, "open": False}
+    rows = [
+        known | {"from_at": noon, "to_at": noon + timedelta(hours=1)},
+        known | {"node": "n2", "from_at": noon + timedelta(seconds=1), "to_at": noon + timedelta(hours=2)},
+        known | {"broker_name": "a", "from_at": noon, "to_at": midnight(next_day), "open": True},
+        known | {"dt": next_day, "broker_name": "a", "from_at": noon, "to_at": noon + timedelta(days=1)},
+        known | {"dt": next_day, "from_at": midnight(next_day), "to_at": noon + timedelta(days=1)},
+    ]
+    publish(spark, tmp_path, {"maintenance_windows": rows}, first_day=SPRING, last_day=next_day)
+
+    found = maintenance_windows(Warehouse(spark, str(tmp_path)), Span(SPRING, SPRING))
+
+    assert found.in_all == 2
+    assert [(row.broker_name, row.seconds, row.open, row.nodes) for row in found.rows] == [
+        (None, 7_200.0, False, ["n1", "n2"]),
+        ("a", 43_200.0, True, ["n1"]),
+    ]
 
 
 def test_incidents_have_their_blast_radius_and_topics_their_minutes(utc: Report) -> None:
