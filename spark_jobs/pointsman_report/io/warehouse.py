@@ -131,6 +131,11 @@ class Warehouse:
         self._in_memory: dict[str, DataFrame] | None = {} if spark.conf.get(MEMORY_SETTING, "") == "true" else None
         self.published = False
 
+    @property
+    def path(self) -> str:
+        """The absolute path, or the URI."""
+        return self._path
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the warehouse; finish the publication of a killed run, and delete what it staged.
