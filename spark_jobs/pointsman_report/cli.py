@@ -76,7 +76,8 @@ def cli() -> None:
         pointsman-report route-at orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
         pointsman-report explain orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
         pointsman-report history c1/broker-a --days 30 --html broker-a.html --warehouse /srv/warehouse
-      compare with last week; try other thresholds
+      every week; compare with last week; try other thresholds
+        pointsman-report week --warehouse /srv/warehouse
         pointsman-report compare 2026-11-13 2026-11-20 --warehouse /srv/warehouse
         pointsman-report simulate --warehouse /srv/warehouse --set flapping.suppress_above=2000 --from ... --to ...
       RocketMQ's own name servers

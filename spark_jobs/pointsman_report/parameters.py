@@ -171,6 +171,8 @@ class HealthParameters(_Section):
 class ReportParameters(_Section):
     """The page."""
 
+    fleet: str = ""
+    """Name of the fleet in the page's title; empty: the names of its clusters."""
     timezone: str = "UTC"
     """IANA time zone of the report's day, such as Europe/Berlin; tables keep UTC days."""
     notify_url: str = field(default="", repr=False)

@@ -17,11 +17,20 @@ from pyspark.sql import SparkSession
 from pointsman_report.io import Warehouse
 from pointsman_report.parameters import Parameters, ReportParameters
 from pointsman_report.report.collect import collect_report
-from pointsman_report.report.formatting import LocalTime, duration, milliseconds, number, percent
+from pointsman_report.report.formatting import (
+    LocalTime,
+    duration,
+    milliseconds,
+    number,
+    objective,
+    outage_duration,
+    percent,
+)
 from pointsman_report.report.output import report_files
 from pointsman_report.report.sections.broker_scores import cut_times
 from pointsman_report.report.sections.broker_states import collect_drawn
 from pointsman_report.report.sections.outage_lengths import Step, outage_lengths
+from pointsman_report.report.sections.planned_work import maintenance_windows
 from pointsman_report.report.sections.queue_advice import queues
 from pointsman_report.report.span import Span
 from pointsman_report.report.summary import summary
@@ -216,8 +225,9 @@ def test_times_on_the_page_are_in_the_zone_and_in_the_json_in_utc(utc: Report, b
     incident = berlin.numbers["incidents"]["rows"][0]
 
     assert incident["from_at"] == "2026-03-29T15:12:00.000Z"
-    assert utc.tables["Incidents"].rows[0][0].startswith("2026-03-29 15:12:00")
-    assert berlin.tables["Incidents"].rows[0][0].startswith("2026-03-29 17:12:00")
+    for report, clock in ((utc, "15:12:00"), (berlin, "17:12:00")):
+        (first, *_) = re.findall("<summary>.*?</summary>", report.files["report.html"], re.DOTALL)
+        assert f'<span class="day">2026-03-29</span> {clock}</time>' in first
     assert "all times are Europe/Berlin (UTC+02:00 and UTC+01:00" in berlin.files["report.html"]
     assert "15:12 UTC" in utc.summary
     assert "17:12 Europe/Berlin" in berlin.summary
@@ -234,9 +244,10 @@ def test_the_page_is_self_contained_and_small(utc: Report) -> None:
     assert "<script" not in page
     assert "://" not in page.replace("http://www.w3.org/", "")
     assert "url(" not in page.replace("url(#", "")
-    assert page.count("<svg") == 7 + page.count('<div class="narrow">')
+    assert page.count("<svg") == 7 + page.count('<div class="narrow">') + page.count('class="strip"')
     assert len(page.encode()) < 400_000
     assert "ledger<b>" not in page, "names are escaped"
+    assert f"--warehouse={utc.warehouse} " in page
 
 
 def test_every_finding_leads_to_a_section_that_is_there(utc: Report) -> None:
@@ -260,12 +271,13 @@ def _said(value: Any, time: LocalTime) -> Iterator[str]:
         yield value
         yield value.replace("_", " ")
         if re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", value):
-            yield time.plain(value)
+            yield from (time.plain(value), " ".join(time.day_and_time(value, brief=True)))
     elif isinstance(value, int | float) and not isinstance(value, bool):
         for digits in (0, 1):
             yield number(value, digits=digits)
         yield str(value)
         yield from (duration(value), milliseconds(value), percent(value), percent(value, digits=1))
+        yield from (outage_duration(value), objective(value))
 
 
 def _figures(text: str) -> list[str]:
@@ -279,7 +291,7 @@ def test_every_number_in_the_pages_tables_is_in_the_json(which: str, request: py
     known = {figure for said in _said(numbers, LocalTime(report.span.zone)) for figure in _figures(said)}
     # Derived from two figures that are both there: how soon an outage was noticed, how much of a budget was used.
     budgets = [(c["budget_seconds"], c["budget_left_seconds"]) for c in numbers["headline"]["clusters"]]
-    derived = [duration(4.0), *(duration(whole - left) for whole, left in budgets)]
+    derived = [outage_duration(4.0), *(duration(whole - left) for whole, left in budgets)]
     derived += [duration(-left) for _, left in budgets]
     known |= {figure for said in derived for figure in _figures(said)}
     cells = [(table.name, cell) for table in report.tables.values() for row in table.rows for cell in row]
@@ -320,6 +332,41 @@ def test_the_page_lists_what_the_json_lists_in_the_same_order(utc: Report) -> No
     assert first("Days by code version", 1) == computed == ["2"]
     trend = (numbers["trend"]["seven_days"], numbers["trend"]["thirty_days"])
     assert first("Trend", 2) == [percent(row["availability"]) for row in trend]
+
+
+def test_a_day_of_the_trend_counts_what_the_report_of_that_day_lists(utc: Report, run_days: DayRunner) -> None:
+    numbers, day = utc.numbers, utc.numbers["trend"]["days"][-1]
+
+    assert day["date"] == str(SPRING)
+    assert day["topics_at_risk"] == numbers["topics_at_risk"]["in_all"] > 0
+    assert day["incidents"] == numbers["incidents"]["in_all"] > 0
+    assert day["flapping"] == numbers["headline"]["flapping"]["now"] > 0
+    for row in run_days.rows(utc.warehouse, "cluster_health", SPRING, SPRING):
+        of_day = day["clusters"][row["cluster"]]
+        assert (of_day["up_seconds"], of_day["down_seconds"]) == (row["up_seconds"], row["down_seconds"])
+
+
+def test_maintenance_windows_are_those_that_overlap_the_day_joined_over_name_servers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    noon, next_day = midnight(SPRING) + timedelta(hours=12), SPRING + timedelta(days=1)
+    known = {"dt": SPRING, "node": "n1", "cluster": "c", "broker_name": None, "until_at": None, "open": False}
+    rows = [
+        known | {"from_at": noon, "to_at": noon + timedelta(hours=1)},
+        known | {"node": "n2", "from_at": noon + timedelta(seconds=1), "to_at": noon + timedelta(hours=2)},
+        known | {"broker_name": "a", "from_at": noon, "to_at": midnight(next_day), "open": True},
+        known | {"dt": next_day, "broker_name": "a", "from_at": noon, "to_at": noon + timedelta(days=1)},
+        known | {"dt": next_day, "from_at": midnight(next_day), "to_at": noon + timedelta(days=1)},
+    ]
+    publish(spark, tmp_path, {"maintenance_windows": rows}, first_day=SPRING, last_day=next_day)
+
+    found = maintenance_windows(Warehouse(spark, str(tmp_path)), Span(SPRING, SPRING))
+
+    assert found.in_all == 2
+    assert [(row.broker_name, row.seconds, row.open, row.nodes) for row in found.rows] == [
+        (None, 7_200.0, False, ["n1", "n2"]),
+        ("a", 43_200.0, True, ["n1"]),
+    ]
 
 
 def test_incidents_have_their_blast_radius_and_topics_their_minutes(utc: Report) -> None:

@@ -89,6 +89,19 @@ def test_history_shows_the_same_with_and_without_java_and_writes_a_page(
     assert "times are Asia/Tokyo" in page.read_text(encoding="utf-8")
 
 
+def test_week_shows_the_same_with_and_without_java(run_report: Run, stories: Stories) -> None:
+    """The incidents and the downtime of every story."""
+    words = ["week", f"--to={LAST}", f"--warehouse={stories.warehouse}", "--output=json"]
+    embedded, spark = (run_report(*words, f"--engine={engine}", code=1).stdout for engine in ("embedded", "spark"))
+    found = json.loads(embedded)
+
+    assert found == json.loads(spark)
+    assert found["days"] == (LAST - FIRST).days + 1
+    assert found["incidents"]["in_all"] == len(stories.tables["incidents"])
+    downs = sum(row["down_seconds"] or 0.0 for row in stories.tables["availability"])
+    assert sum(row["down_seconds"] for row in found["clusters"]) == pytest.approx(downs)
+
+
 def test_compare_finds_the_day_with_more_outages_worse(run_report: Run, stories: Stories) -> None:
     words = ["compare", str(LAST), str(FIRST), f"--warehouse={stories.warehouse}", "--output=json"]
     ended = run_report(*words, code=1)

@@ -15,10 +15,15 @@ from pyspark.sql import SparkSession
 
 from pointsman_report import lock
 from pointsman_report.hadoop_files import Files
-from pointsman_report.io import Warehouse
+from pointsman_report.io import FILE, Warehouse
+from pointsman_report.io.warehouse import divided
 from pointsman_report.report_errors import ReportError
 from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
+from pointsman_report.schemas.history_tables import REGISTRATION_EVENTS
 from pointsman_report.spark_session import MEMORY_SETTING
+from pointsman_report.transforms.history_rows import each_once
+from tests.spark.histories import Row
+from tests.spark.typed import registration_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -171,7 +176,8 @@ def test_a_process_that_is_killed_while_it_publishes_leaves_what_the_next_one_ne
 import os, signal
 from datetime import date
 from pointsman_report.hadoop_files import Files
-from pointsman_report.io import Warehouse
+from pointsman_report.io import FILE, Warehouse
+from pointsman_report.io.warehouse import divided
 from pointsman_report.spark_session import spark_session
 
 move, made = Files.move, []
@@ -255,6 +261,22 @@ def test_a_big_day_lies_in_a_few_files_of_one_size_and_a_small_one_in_one(
     assert len(by_day[DAY]) == 4
     assert max(by_day[DAY]) < 1_000
     assert by_day[other] == [50]
+
+
+@pytest.mark.parametrize("most", [10, 1_000])
+def test_copies_of_a_row_are_written_once_and_all_rows_divided_and_sorted_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("pointsman_report.io.warehouse.MAX_ROWS_PER_FILE", most)
+    at = f"{DAY}T10:00:00+00:00"
+    row: Row = {"schema_version": 2, "event": "HEARTBEATS", "node": "ns-1:9876", "boot_id": "b", "event_at": at}
+    rows = registration_events(spark, [row | {"seq": n % 60, "uptime_ms": n} for n in range(100)]).repartition(3)
+    once = each_once(divided(rows, REGISTRATION_EVENTS.keys, {DAY: 100}, spark), divided_by=FILE)
+    written = once.drop(FILE).sortWithinPartitions("dt", *REGISTRATION_EVENTS.keys)
+
+    assert sorted((found["seq"], found["uptime_ms"]) for found in written.collect()) == [(n, n) for n in range(60)]
+    plan = written._jdf.queryExecution().executedPlan().toString()
+    assert (plan.count("Exchange "), plan.count("Sort [")) == (2, 1), "with the one that mixed the rows"
 
 
 @pytest.mark.parametrize(("in_memory", "files"), [("true", 0), ("false", 1)])

@@ -1,4 +1,4 @@
-"""Query commands, which write nothing: ``route-at``, ``explain``, ``history``, ``compare``, ``simulate``."""
+"""Query commands, which write nothing: ``route-at``, ``explain``, ``history``, ``week``, ``compare``, ``simulate``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -171,6 +171,47 @@ def history(
 
 
 @click.command
+@click.option(
+    "--to",
+    "last_day",
+    type=arguments.day,
+    metavar="DAY",
+    help="Last of the seven UTC days.  [default: yesterday]",
+)
+@arguments.warehouse_option()
+@arguments.timezone_option
+@arguments.outcome_options
+@arguments.engine_option
+@arguments.spark_options
+def week(
+    last_day: date | None,
+    warehouse: str,
+    timezone: str | None,
+    outcome: Outcome,
+    engine: str | None,
+    spark: SparkOptions,
+) -> int:
+    """Summarize seven days: clusters, incidents and the worst brokers.
+
+    Availability of each cluster against its objective, and everything compared with the seven days before.
+
+    \b
+    Examples:
+      pointsman-report week --warehouse /srv/warehouse
+      pointsman-report week --to 2026-11-20 --output json --warehouse /srv/warehouse
+
+    Exit codes: 0 no incident, every objective met; 1 otherwise, or no computed day; 2 failed.
+    """
+    zone = ParameterOptions(None, timezone).loaded().report.zone
+    last = last_day or datetime.now(tz=UTC).date() - timedelta(days=1)
+    with opened_past(warehouse, [], engine, spark) as past:
+        from pointsman_report.questions.week_summary import week_summary  # noqa: PLC0415 - imports pyspark
+
+        result = week_summary(past, last)
+    return print_result(result, outcome, zone)
+
+
+@click.command
 @click.argument("one", type=arguments.day, metavar="DAY")
 @click.argument("other", type=arguments.day, metavar="DAY")
 @arguments.warehouse_option()
@@ -257,4 +298,4 @@ def simulate(
     return print_result(result, outcome, these.report.zone)
 
 
-COMMANDS = (route_at, explain, history, compare, simulate)
+COMMANDS = (route_at, explain, history, week, compare, simulate)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pointsman_report.io.raw_files import GZIP_FAULT, History, HistoryNotFoundError, files_that_may_hold
 from pointsman_report.io.spark_past import SparkPast
-from pointsman_report.io.warehouse import Warehouse, days_from
+from pointsman_report.io.warehouse import FILE, Warehouse, days_from
 
 __all__ = [
+    "FILE",
     "GZIP_FAULT",
     "History",
     "HistoryNotFoundError",

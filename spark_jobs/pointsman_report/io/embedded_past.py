@@ -39,6 +39,7 @@ Found = TypeVar("Found")
 MAX_READS = 3
 """Attempts to read files that a run replaces, or a name server compresses, in the meantime."""
 _PARQUET = "read_parquet($files, hive_partitioning = true)"
+_PARQUET_OF_ANY_RELEASE = "read_parquet($files, hive_partitioning = true, union_by_name = true)"
 _OBSERVERS = f"""
     SELECT node, boot_id, list(DISTINCT dt) AS days, min(us) AS first_us, max(us) AS end_us,
         count(*) FILTER (us <= $at) AS rows, max(us) FILTER (us <= $at) AS last_us,
@@ -206,7 +207,10 @@ class _Tables:
             return []
         plain = ", ".join(f'{_plain(name, kind)} AS "{name}"' for name, kind in kinds.items())
         conditions = " AND ".join(f'list_contains(${name}, "{name}")' for name in where) or "true"
-        query = f"SELECT {plain} FROM {_PARQUET} WHERE {conditions}"  # noqa: S608  # names of our schemas
+        absent = ", ".join(f'NULL::{sql_type(kind)} AS "{name}"' for name, kind in kinds.items())
+        # Files of an earlier release lack the columns that were added since.
+        source = f"(FROM {_PARQUET_OF_ANY_RELEASE} UNION ALL BY NAME SELECT {absent} WHERE false)"
+        query = f"SELECT {plain} FROM {source} WHERE {conditions}"  # noqa: S608  # names of our schemas
         found = self.query(query, {"files": files, **{name: list(values) for name, values in where.items()}})
         return with_times(found, kinds)
 
@@ -264,6 +268,19 @@ def _again(read: Callable[[], Found]) -> Found:
         except FileNotFoundError:
             continue
     return read()
+
+
+def sql_type(kind: T.DataType) -> str:
+    """Return DuckDB's name of a type."""
+    match kind:
+        case T.ArrayType():
+            return f"{sql_type(kind.elementType)}[]"
+        case T.StructType():
+            return f"STRUCT({', '.join(f'{field.name} {sql_type(field.dataType)}' for field in kind.fields)})"
+        case T.TimestampType():
+            return "TIMESTAMPTZ"
+        case _:
+            return kind.simpleString()
 
 
 def _plain(name: str, kind: T.DataType, *, nested: bool = False) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import date, timedelta
 from typing import Any
@@ -35,6 +35,8 @@ from pointsman_report.spark_session import MEMORY_SETTING
 MAX_ROWS_PER_FILE = 400_000
 """A file is sorted and written by one task: with more rows one core would work while all others wait."""
 MAX_TASKS = 400
+FILE = "_file"
+"""Column of the rows of one output file."""
 GROUP_BYTES = 8 * 2**20
 """Row group size in the writer's memory. One task reads a whole group, so a group as large as the file would not be
 read in parallel. With 4 MB the file was twice as large."""
@@ -49,10 +51,11 @@ def days_from(first_day: date, last_day: date) -> list[date]:
 
 
 def divided(rows: DataFrame, keys: tuple[str, ...], counts: Mapping[date, int], spark: SparkSession) -> DataFrame:
-    """Repartition rows by output file. ``counts``: rows by day, or slightly more; days without a count are small."""
+    """Repartition rows by output file, named in a new column `FILE`. ``counts``: rows by day, or slightly more; days
+    without a count are small."""
     parts = {day: -(-count // MAX_ROWS_PER_FILE) for day, count in counts.items() if count > MAX_ROWS_PER_FILE}
     if not parts:
-        return rows.repartition("dt")
+        return rows.withColumn(FILE, F.col("dt")).repartition(FILE)
     days = sorted(counts)
     tasks = min(MAX_TASKS, sum(parts.get(day, 1) for day in days))
     landing = _landing_numbers(spark, tasks)
@@ -63,7 +66,7 @@ def divided(rows: DataFrame, keys: tuple[str, ...], counts: Mapping[date, int], 
         numbers = F.array(*(F.lit(landing[(first + n) % tasks]) for n in range(parts.get(day, 1))))
         task_of = F.when(F.col("dt") == F.lit(day), F.element_at(numbers, share + 1)).otherwise(task_of)
         first += parts.get(day, 1)
-    return rows.repartition(tasks, task_of)
+    return rows.withColumn(FILE, task_of).repartition(tasks, FILE)
 
 
 def _landing_numbers(spark: SparkSession, tasks: int) -> list[int]:
@@ -120,6 +123,11 @@ class Warehouse:
         self._is_checked = False
         self._in_memory: dict[str, DataFrame] | None = {} if spark.conf.get(MEMORY_SETTING, "") == "true" else None
         self.published = False
+
+    @property
+    def path(self) -> str:
+        """The absolute path, or the URI."""
+        return self._path
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -186,11 +194,13 @@ class Warehouse:
         days: Collection[date] | None = None,
         counts: Mapping[date, int] | None = None,
         level: int | None = None,
+        in_file: Callable[[DataFrame], DataFrame] = lambda rows: rows,
     ) -> DataFrame:
         """Write a table to the staging folder and return the rows written.
 
         ``days``: the days to replace, if they differ from the days published at the end. ``counts``: rows by day, or
-        slightly more, if days may be too big for one file. ``level``: compression level of zstd.
+        slightly more, if days may be too big for one file. ``level``: compression level of zstd. ``in_file``: applied
+        to the rows together with their `FILE`; rows of one key are in one file.
         """
         if days is not None:
             self._own_days[table] = set(days)
@@ -201,7 +211,7 @@ class Warehouse:
             made = self._writer(rows)
             return made if level is None else made.option("parquet.compression.codec.zstd.level", level)
 
-        self._tables.save(table, parts.sortWithinPartitions("dt", *keys), writer)
+        self._tables.save(table, in_file(parts).drop(FILE).sortWithinPartitions("dt", *keys), writer)
         return self.staged(table)
 
     def materialize(self, name: str, rows: DataFrame) -> DataFrame:

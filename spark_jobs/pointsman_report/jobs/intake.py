@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -18,7 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pointsman_report.hadoop_files import RawFile
-from pointsman_report.io import History, SparkPast, Warehouse
+from pointsman_report.io import FILE, History, SparkPast, Warehouse
 from pointsman_report.io.ledger import Entry, Key, Window, file_day, key, modified_ms, plain_name, read_ledger, unread
 from pointsman_report.jobs.stage_graph import Intermediate
 from pointsman_report.schemas.history_tables import INGESTED_FILES, QUARANTINE, REGISTRATION_EVENTS
@@ -109,7 +110,8 @@ def _stage(warehouse: Warehouse, window: Window, parsed: DataFrame, reading: _Re
     sizes = {day: rows_by_day[day] + stored_counts.get(day, 0) for day in touched}
     events = history_rows.registration_events(parsed, stored, **days)
     if touched:
-        warehouse.stage(REGISTRATION_EVENTS, events, days=touched, counts=sizes)
+        once = partial(history_rows.each_once, divided_by=FILE)
+        warehouse.stage(REGISTRATION_EVENTS, events, days=touched, counts=sizes, in_file=once)
     _stage_quarantine(warehouse, window, parsed, reading, {c["day"] for c in counts if c["bad_lines"]})
     late = _late_by_file(warehouse, window, parsed) if any(count["older_rows"] for count in counts) else {}
     entries = _stage_ledger(warehouse, reading, counts, late)

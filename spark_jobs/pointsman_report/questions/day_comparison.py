@@ -16,6 +16,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from pointsman_report.io.past import Past, Row
+from pointsman_report.questions.text_table import text_table
 from pointsman_report.report.formatting import (
     NO_VALUE,
     broker_label,
@@ -102,10 +103,10 @@ class Comparison:
             for kind in _ORDER:
                 found = self.changes[subject].get(kind)
                 if found:
-                    lines += ["", f"{title}, {kind}: {found['in_all']:,}", *_table(columns, found["rows"])]
+                    lines += ["", f"{title}, {kind}: {found['in_all']:,}", *text_table(columns, found["rows"])]
                     left_out = found["in_all"] - len(found["rows"])
                     lines += [f"  and {left_out:,} more"] if left_out else []
-        lines += ["", "Changes of topic registrations", *_table(_CHURN, self._churn_rows())]
+        lines += ["", "Changes of topic registrations", *text_table(_CHURN, self._churn_rows())]
         return "\n".join(lines) + "\n"
 
     def _headline(self) -> str:
@@ -201,14 +202,6 @@ _CHURN: tuple[TextColumn, ...] = (
     ("before", _plain("before")),
     ("after", _plain("after")),
 )
-
-
-def _table(columns: tuple[TextColumn, ...], rows: Iterable[Row]) -> list[str]:
-    cells = [[title for title, _ in columns], *([write(row) for _, write in columns] for row in rows)]
-    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
-    ]
 
 
 def compare(past: Past, one: date, other: date) -> Comparison:

@@ -20,6 +20,7 @@ from pointsman_report.report.drawing import (
     PIXELS,
     PLANNED,
     UP,
+    VARIABLES,
     WIDE_INCHES,
     Bar,
     figure,
@@ -94,12 +95,10 @@ def timeline(
     for bar in intervals:
         start, end = max(bar.start, window[0]), min(bar.end, window[1])
         if end >= start:
-            colour = UP if bar.state == "up" else PLANNED if bar.planned else DOWN
-            bars.setdefault((colour, position[bar.key]), []).append((start, end))
+            bars.setdefault((_colour(bar), position[bar.key]), []).append((start, end))
     with figure(width=width, height=0.75 + row_inches * len(names)) as (drawn, axes):
         thickness = row_inches * 72 * 0.72
-        ordered = sorted(_limited(bars, window).items(), key=lambda bar: BACK_TO_FRONT.index(bar[0][0]))
-        for (colour, n), own in ordered:
+        for (colour, n), own in sorted(_limited(bars, window).items(), key=_from_back):
             ends = [(in_days(at), n) for start, end in own for at in (start, end)]
             # One path per broker and colour keeps a page with many outages small.
             path = Path(ends, [Path.MOVETO, Path.LINETO] * len(own))
@@ -112,6 +111,37 @@ def timeline(
         axes.grid(axis="x", color=FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
         return svg(drawn, "State of each broker over time")
+
+
+class Stretch(NamedTuple):
+    """A bar of a broker's own line, in thousandths of the period shown."""
+
+    state: str
+    start: float
+    width: float
+
+
+def stretches(intervals: Iterable[StateBar], window: Window) -> list[Stretch]:
+    """Return one broker's bars from back to front, as `timeline` draws them; ``state`` names the colour."""
+    bars: dict[tuple[str, int], list[Bar]] = {}
+    for bar in intervals:
+        start, end = max(bar.start, window[0]), min(bar.end, window[1])
+        if end >= start:
+            bars.setdefault((_colour(bar), 0), []).append((start, end))
+    scale = 1_000 / max(1, window[1] - window[0])
+    return [
+        Stretch(VARIABLES[colour], round((start - window[0]) * scale, 2), round((end - start) * scale, 2))
+        for (colour, _), own in sorted(_limited(bars, window).items(), key=_from_back)
+        for start, end in own
+    ]
+
+
+def _colour(bar: StateBar) -> str:
+    return UP if bar.state == "up" else PLANNED if bar.planned else DOWN
+
+
+def _from_back(bars: tuple[tuple[str, int], list[Bar]]) -> int:
+    return BACK_TO_FRONT.index(bars[0][0])
 
 
 def _limited(bars: dict[tuple[str, int], list[Bar]], window: Window) -> dict[tuple[str, int], list[Bar]]:

@@ -7,8 +7,8 @@ import re
 
 from pointsman_report.report.contents import Report
 from pointsman_report.report.formatting import counted, printable
-from pointsman_report.report.page import tiles
-from pointsman_report.report.summary import sentences
+from pointsman_report.report.overview import overview
+from pointsman_report.report.tiles import Tile, tiles
 
 MAX_FINDINGS = 10
 MAX_CHARS = 400
@@ -25,8 +25,9 @@ _MARKS = re.compile(r"[&<>@]|[\\`*~|\[\]#]|(?<![^\W_])_|_(?![^\W_])")
 def markdown(report: Report) -> str:
     """Return the summary: what was seen, the worst findings with what to do, and the headline's figures."""
     top = report.headline
-    lines = [f"### Pointsman: {_text(report.days)} ({_text(report.interval.timezone)})", ""]
-    lines.append(" ".join(f"{_text(text)}." for text in (*sentences(report), *top.notices)))
+    title = ", ".join(part for part in (report.fleet, report.days) if part)
+    lines = [f"### Pointsman: {_text(title)} ({_text(report.interval.timezone)})", ""]
+    lines.append(" ".join(f"{_text(text)}." for text in (*overview(report), *top.notices)))
     if report.findings:
         lines.append("")
         for number, finding in enumerate(report.findings[:MAX_FINDINGS], 1):
@@ -37,7 +38,7 @@ def markdown(report: Report) -> str:
         lines += ["", "No findings."]
     if figures := tiles(report):
         lines += ["", "| Figure | Value | |", "|---|---|---|"]
-        lines += [f"| {_text(figure.name)} | {_text(figure.value)} | {_text(figure.below)} |" for figure in figures]
+        lines += [f"| {_text(figure.name)} | {_text(figure.value)} | {_text(_below(figure))} |" for figure in figures]
     return "\n".join(lines) + "\n"
 
 
@@ -57,6 +58,10 @@ def body(report: Report, *, page: str, exit_code: int) -> bytes:
     if len(encoded) > MAX_BODY_BYTES:
         encoded = json.dumps(message | {"summary": None}, allow_nan=False).encode()
     return encoded
+
+
+def _below(figure: Tile) -> str:
+    return "; ".join(text for text in (figure.below, *(change.text for change in figure.changes)) if text)
 
 
 def _text(text: str) -> str:

@@ -25,6 +25,7 @@ from pointsman_report.report.sections.heartbeat_times import punctuality
 from pointsman_report.report.sections.incident_list import guard_periods, incidents, rolling_restarts
 from pointsman_report.report.sections.name_server_record import name_servers
 from pointsman_report.report.sections.outage_lengths import outage_lengths
+from pointsman_report.report.sections.planned_work import maintenance_windows
 from pointsman_report.report.sections.queue_advice import queues
 from pointsman_report.report.sections.report_basis import completeness, computed_days
 from pointsman_report.report.sections.topic_risk import topic_churn, topics_at_risk
@@ -48,6 +49,7 @@ def collect_report(warehouse: Warehouse, span: Span, *, parameters: Parameters, 
         "incidents": partial(incidents, warehouse, span),
         "rolling_restarts": partial(rolling_restarts, warehouse, span),
         "guard_periods": partial(guard_periods, warehouse, span),
+        "maintenance_windows": partial(maintenance_windows, warehouse, span),
         "topics_at_risk": partial(topics_at_risk, warehouse, span),
         "topic_churn": partial(topic_churn, warehouse, span),
         "punctuality": partial(punctuality, warehouse, span, parameters=parameters.health),

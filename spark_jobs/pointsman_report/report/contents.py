@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from pointsman_report.parameters import Parameters
 from pointsman_report.report.broker_plots import Transitions
+from pointsman_report.report.formatting import some
 from pointsman_report.report.sections.availability_trend import Trend
 from pointsman_report.report.sections.broker_changes import Changes
 from pointsman_report.report.sections.headline import Headline
@@ -18,6 +19,7 @@ from pointsman_report.report.sections.heartbeat_times import Punctuality
 from pointsman_report.report.sections.incident_list import GuardPeriod, Incidents, RollingRestarts
 from pointsman_report.report.sections.name_server_record import NameServers
 from pointsman_report.report.sections.outage_lengths import OutageLengths
+from pointsman_report.report.sections.planned_work import MaintenanceWindow
 from pointsman_report.report.sections.queue_advice import Queues
 from pointsman_report.report.sections.report_basis import Completeness, ComputedDays, Coverage
 from pointsman_report.report.sections.topic_risk import ChangedTopic, TopicsAtRisk
@@ -57,6 +59,7 @@ class Report:
     incidents: Incidents
     rolling_restarts: RollingRestarts
     guard_periods: Listing[GuardPeriod]
+    maintenance_windows: Listing[MaintenanceWindow]
     topics_at_risk: TopicsAtRisk
     topic_churn: Listing[ChangedTopic]
     punctuality: Punctuality
@@ -78,6 +81,13 @@ class Report:
     def days(self) -> str:
         """The day or the range of days, as text."""
         return f"{self.to}" if self.from_ == self.to else f"{self.from_} to {self.to}"
+
+    @property
+    def fleet(self) -> str:
+        """The configured name of the fleet, else the names of its first clusters."""
+        clusters = [cluster.cluster for cluster in self.headline.clusters]
+        named = some(clusters, of=len(clusters) + self.headline.clusters_left_out, most=3)
+        return self.parameters.report.fleet or named
 
     def as_dict(self) -> dict[str, Json]:
         return _fields(self)

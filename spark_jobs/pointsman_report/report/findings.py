@@ -6,14 +6,11 @@ from collections.abc import Iterator, Sized
 from datetime import timedelta
 
 from pointsman_report.report.contents import Finding, Report
-from pointsman_report.report.formatting import ahead_or_behind, counted, duration, percent, printable, some
+from pointsman_report.report.formatting import ahead_or_behind, counted, duration, objective, printable, some
 from pointsman_report.report.meanings import ADVICE, FINDINGS, cause_name
 from pointsman_report.report.sections.name_server_record import NodeClock
 from pointsman_report.report.sections.report_basis import Completeness
 from pointsman_report.report.sections.worst_brokers import Broker
-
-MIN_COVERAGE_PER_BROKER_SECONDS = 43_200.0
-"""Half a day of each broker; with less data an objective is not evaluated."""
 
 
 def findings(report: Report) -> list[Finding]:
@@ -171,16 +168,12 @@ def _topics(report: Report) -> Iterator[Finding]:
 def _budgets(report: Report) -> Iterator[Finding]:
     for cluster in report.headline.clusters:
         left, slo = cluster.budget_left_seconds, cluster.slo
-        # Without a budget the cluster was not monitored.
-        if left is None or left >= 0 or not cluster.budget_seconds or slo is None:
-            continue
-        watched = cluster.budget_seconds / (1 - slo)
-        if watched < cluster.brokers * MIN_COVERAGE_PER_BROKER_SECONDS:
+        if left is None or left >= 0 or not cluster.has_budget:
             continue
         yield Finding(
             "budget_spent",
             f"cluster {printable(cluster.cluster)} has exceeded its error budget "
-            f"of {counted(cluster.slo_days or 0, 'day')} ({percent(slo)}) "
+            f"of {counted(cluster.slo_days or 0, 'day')} ({objective(slo)}) "
             f"by {duration(-left)} of broker downtime",
             "start with the brokers with the most downtime",
             "clusters",

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_VALUE = "\N{EN DASH}"
+BRIEF_SECONDS = 10
 
 
 def percent(share: float | None, *, digits: int = 3) -> str:
@@ -28,6 +29,21 @@ def percent(share: float | None, *, digits: int = 3) -> str:
 def coarse_percent(share: float | None, *, is_short: bool) -> str:
     """A share of a day as a percentage, with one decimal if the report covers less than an hour."""
     return percent(share, digits=1) if is_short else percent(share)
+
+
+def objective(share: float | None) -> str:
+    """An availability objective, as it was set."""
+    return NO_VALUE if share is None else f"{100 * share:.10g} %"
+
+
+def outage_duration(seconds: float | None) -> str:
+    """The duration of an outage: below ten seconds with milliseconds."""
+    return f"{seconds:.3f} s" if is_brief(seconds) and seconds else duration(seconds)
+
+
+def is_brief(seconds: float | None) -> bool:
+    """Whether an outage is so short that its times are shown with milliseconds."""
+    return seconds is not None and 0 <= seconds < BRIEF_SECONDS
 
 
 def duration(seconds: float | None) -> str:
@@ -122,11 +138,13 @@ class LocalTime:
         """Parse a UTC time and convert it to the zone."""
         return datetime.fromisoformat(text).astimezone(self.zone)
 
-    def day_and_time(self, text: str | None) -> tuple[str, str]:
+    def day_and_time(self, text: str | None, *, brief: bool = False) -> tuple[str, str]:
+        """The day, and the time; ``brief``: with milliseconds."""
         if text is None:
             return "", NO_VALUE
         moment = self.moment(text)
-        return f"{moment:%Y-%m-%d}", f"{moment:%H:%M:%S}"
+        fraction = f".{moment.microsecond // 1_000:03d}" if brief else ""
+        return f"{moment:%Y-%m-%d}", f"{moment:%H:%M:%S}{fraction}"
 
     def plain(self, text: str | None) -> str:
         return " ".join(self.day_and_time(text)).strip()

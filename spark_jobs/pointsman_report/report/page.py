@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from functools import partial
 from importlib import resources
-from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from pointsman_report.report.budget_burn import burn_plot
 from pointsman_report.report.contents import Report
 from pointsman_report.report.formatting import (
     NO_VALUE,
@@ -21,19 +21,24 @@ from pointsman_report.report.formatting import (
     coarse_percent,
     counted,
     duration,
+    is_brief,
     milliseconds,
     number,
+    objective,
+    outage_duration,
     percent,
     printable,
     some,
 )
 from pointsman_report.report.meanings import ADVICE, STATES, cause_name
+from pointsman_report.report.overview import overview
 from pointsman_report.report.section import Section
 from pointsman_report.report.sections.availability_trend import trend_section
 from pointsman_report.report.sections.broker_changes import changes_section
-from pointsman_report.report.sections.broker_states import Drawn, state_sections
+from pointsman_report.report.sections.broker_states import Drawn, state_sections, window_of
 from pointsman_report.report.sections.headline import clusters_section
 from pointsman_report.report.sections.heartbeat_times import heartbeats_section
+from pointsman_report.report.sections.impact import owners_section
 from pointsman_report.report.sections.incident_list import (
     Incident,
     RollingRestart,
@@ -43,16 +48,19 @@ from pointsman_report.report.sections.incident_list import (
 )
 from pointsman_report.report.sections.name_server_record import name_servers_section
 from pointsman_report.report.sections.outage_lengths import outages_section
+from pointsman_report.report.sections.planned_work import planned_section
 from pointsman_report.report.sections.queue_advice import queues_section
 from pointsman_report.report.sections.report_basis import basis_section
 from pointsman_report.report.sections.topic_risk import topic_churn_section, topics_at_risk_section
 from pointsman_report.report.sections.worst_brokers import brokers_section
+from pointsman_report.report.shell_commands import history_command
+from pointsman_report.report.tiles import tiles
 
 
-def members(event: Incident | RollingRestart) -> str:
+def members(event: Incident | RollingRestart, most: int = 3) -> str:
     """List the first brokers of an incident or a rolling restart."""
     names = [f"{member.broker_name}/{member.broker_id}" for member in event.members]
-    return some(names, of=event.brokers, most=3)
+    return some(names, of=event.brokers, most=most)
 
 
 def _shown(value: object) -> str:
@@ -79,7 +87,10 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-for _filter in (ahead_or_behind, cause_name, counted, duration, labelled, members, milliseconds, number, percent, some):
+for _filter in (
+    *(ahead_or_behind, cause_name, counted, duration, is_brief, labelled, members, milliseconds, number, objective),
+    *(outage_duration, percent, some),
+):
     TEMPLATES.filters[_filter.__name__] = _filter
 TEMPLATES.globals |= {"ADVICE": ADVICE, "STATES": STATES}
 # HTML is marked as Markup where it is made; templates cannot mark a string as safe.
@@ -95,8 +106,10 @@ def page(report: Report, drawn: Drawn) -> str:
         report=report,
         parameters=report.parameters.as_dict(),
         hours=_hours(report),
+        summary=overview(report),
         tiles=tiles(report),
-        sections=sections,
+        sections=[section for section in sections if not section.is_empty],
+        empty=[section for section in sections if section.is_empty],
         titles={section.ident: section.title for section in sections},
         local=report.interval.time,
         utc_days=_of_utc_days(report),
@@ -115,14 +128,24 @@ def _sections(report: Report, drawn: Drawn) -> tuple[Section | None, ...]:
         return (trend_section(report.trend), *basis)
     outages = [(broker.label, outage) for broker in report.brokers for outage in broker.outages]
     brokers, interval, parameters = report.brokers, report.interval, report.parameters
+    slo_days = parameters.health.slo_days
+    command = partial(history_command, day=f"{interval.utc_days[1]}", warehouse=drawn.warehouse)
+    topics = topics_at_risk_section(report.topics_at_risk)
+    # Impact first: topics that only lost redundancy come later.
+    hit, at_risk = (topics, None) if report.topics_at_risk.unwritable else (None, topics)
     return (
-        clusters_section(top),
-        brokers_section(brokers, in_all=top.brokers_seen),
+        owners_section(brokers),
+        hit,
+        incidents_section(report.incidents, brokers, interval, parameters.incidents, drawn.warehouse),
+        clusters_section(top, partial(burn_plot, report.trend, top.clusters, last=report.to, slo_days=slo_days)),
+        brokers_section(
+            brokers, drawn.intervals, window_of(interval, drawn.intervals), command, in_all=top.brokers_seen
+        ),
         *state_sections(brokers, drawn, report.transitions, interval, parameters.flapping, in_all=top.brokers_seen),
-        incidents_section(report.incidents, interval, least_brokers=parameters.incidents.brokers),
         guards_section(report.guard_periods),
         rolling_restarts_section(report.rolling_restarts),
-        topics_at_risk_section(report.topics_at_risk),
+        planned_section(report.maintenance_windows, brokers),
+        at_risk,
         outages_section(report.outages, outages, left_out=sum(broker.outages_left_out for broker in brokers)),
         trend_section(report.trend),
         queues_section(report.queues),
@@ -150,51 +173,3 @@ def _of_utc_days(report: Report) -> str:
     if report.interval.from_at.endswith("T00:00:00.000Z") and report.interval.to_at.endswith("T00:00:00.000Z"):
         return ""
     return f"For the whole UTC {'day' if report.from_ == report.to else 'days'} {report.days}. "
-
-
-class Tile(NamedTuple):
-    """One figure of the headline, with a line of small text below."""
-
-    value: str
-    name: str
-    below: str = ""
-    bad: bool = False
-
-
-def tiles(report: Report) -> list[Tile]:
-    """Return the headline's figures; none without data."""
-    top, topics, flapping = report.headline, report.topics_at_risk, report.headline.flapping
-    if top.no_data:
-        return []
-    return [
-        Tile(
-            coarse_percent(top.availability, is_short=report.coverage.is_short),
-            "availability",
-            f"{duration(top.down_seconds)} downtime",
-        ),
-        Tile(number(top.brokers_seen), "brokers", f"{top.new.count:,} new, {top.gone.count:,} removed"),
-        Tile(
-            number(flapping.now),
-            "flapping",
-            f"{flapping.day_before:,} the day before, {flapping.seven_days:,} in 7 days",
-            bad=bool(flapping.now),
-        ),
-        Tile(
-            number(top.outages), "outages", f"{top.incident_downs:,} of them in incidents" if top.incident_downs else ""
-        ),
-        Tile(
-            number(topics.in_all),
-            "topics at risk",
-            f"{topics.unwritable:,} unwritable for some time",
-            bad=bool(topics.unwritable),
-        ),
-        _coverage_tile(report),
-    ]
-
-
-def _coverage_tile(report: Report) -> Tile:
-    data, covered = report.completeness, report.coverage
-    lost = f"{counted(data.rows_missing, 'row')} lost, {counted(data.quarantined_lines, 'bad line')}"
-    if covered.is_short:
-        return Tile(duration(covered.seconds), "monitoring coverage", lost)
-    return Tile(percent(covered.share, digits=1), "monitoring coverage", lost, bad=covered.share < 0.99)

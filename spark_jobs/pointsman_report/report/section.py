@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sized
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from pointsman_report.report.table_rows import Listing
@@ -18,6 +19,12 @@ class Section:
     ident: str
     title: str
     shown: dict[str, object]
+    is_empty: bool = False
+    """It states only that there was nothing; such sections are folded at the end of the page."""
+
+    def empty_without(self, *rows: Sized) -> Section:
+        """Return it as empty if all of these have no rows."""
+        return replace(self, is_empty=not any(rows))
 
 
 def section(ident: str, title: str, **shown: object) -> Section:

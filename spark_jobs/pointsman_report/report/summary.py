@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pointsman_report.report.contents import Report
-from pointsman_report.report.formatting import coarse_percent, counted, duration, percent, printable
+from pointsman_report.report.formatting import coarse_percent, counted, duration, objective, percent, printable
 from pointsman_report.report.meanings import cause_name
 from pointsman_report.report.sections.headline import Cluster
 from pointsman_report.report.sections.worst_brokers import Broker
@@ -14,10 +14,10 @@ MAX_BROKERS = 10
 def summary(report: Report) -> str:
     """Return the main figures, the worst brokers, and the findings."""
     headline = report.headline
-    first, *more = sentences(report)
-    lines = [first]
+    lines = [_seen(report)]
     if not headline.no_data:
-        lines += (f"  {text}" for text in (*(_cluster(report, cluster) for cluster in headline.clusters), *more))
+        clusters = (_cluster(report, cluster) for cluster in headline.clusters)
+        lines += (f"  {text}" for text in (*clusters, basis(report)))
         lines += _worst(report)
     lines += ["", *(f"! {text}" for text in headline.notices)] if headline.notices else [""]
     for finding in report.findings:
@@ -28,18 +28,19 @@ def summary(report: Report) -> str:
     return "\n".join(printable(line) for line in lines)
 
 
-def sentences(report: Report) -> list[str]:
-    """Return what was seen, and from how much data."""
-    headline, data, zone = report.headline, report.completeness, report.interval.timezone
+def _seen(report: Report) -> str:
+    headline, zone = report.headline, report.interval.timezone
     if headline.no_data:
         # Without data any count would be misleading.
-        return [f"NO DATA on {report.days} ({zone})"]
+        return f"NO DATA on {report.days} ({zone})"
     counts = f"{counted(headline.outages, 'outage')}, {headline.flapping_count} flapping"
-    runs = counted(data.lives, "name server run")
-    return [
-        f"Brokers on {report.days} ({zone}): {headline.brokers_seen} seen, {counts}",
-        f"{counted(data.rows, 'history row')} from {runs}; {_covers(report)}",
-    ]
+    return f"Brokers on {report.days} ({zone}): {headline.brokers_seen} seen, {counts}"
+
+
+def basis(report: Report) -> str:
+    """Return a sentence about the amount of data."""
+    data = report.completeness
+    return f"{counted(data.rows, 'history row')} from {counted(data.lives, 'name server run')}; {_covers(report)}"
 
 
 def _covers(report: Report) -> str:
@@ -83,4 +84,4 @@ def _cluster(report: Report, cluster: Cluster) -> str:
         return text
     budget = f"error budget {duration(cluster.budget_seconds)}, used {duration(cluster.budget_seconds - left)}"
     over = f" (over by {duration(-left)})" if left < 0 else ""
-    return f"{text}, {budget}{over} ({percent(cluster.slo)} over {counted(cluster.slo_days or 0, 'day')})"
+    return f"{text}, {budget}{over} ({objective(cluster.slo)} over {counted(cluster.slo_days or 0, 'day')})"

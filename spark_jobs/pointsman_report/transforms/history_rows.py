@@ -111,20 +111,28 @@ def _problem() -> Column:
 def registration_events(
     parsed: DataFrame, stored: DataFrame | None = None, *, first_day: date, last_day: date
 ) -> DataFrame:
-    """Return each row once, from the good rows read and the rows that the warehouse already holds.
+    """Return the good rows read, and the rows that the warehouse already holds.
 
-    Of rows with the same number the smallest is kept, regardless of file and run.
-
-    One row per row of the history; key: ``dt``, observer, ``seq``.
+    One row per copy of a row of the history; key: that of `each_once`, which copies share.
     """
     good = _good(parsed).filter(_within("dt", first_day, last_day)).withColumn("event_at", F.col("happened_at"))
     columns = REGISTRATION_EVENTS.columns
-    both = good.select(*columns)
-    if stored is not None:
-        both = stored.select(*columns).unionByName(both)
-    same_row = Window.partitionBy(*_ROW).orderBy(*(name for name in columns if name not in _ROW))
-    once = both.withColumn("copy", F.row_number().over(same_row)).filter(F.col("copy") == 1)
-    return once.select(*columns)
+    read = good.select(*columns)
+    return read if stored is None else stored.select(*columns).unionByName(read)
+
+
+def each_once(rows: DataFrame, *, divided_by: str) -> DataFrame:
+    """Return each row of the history once: of the rows with one number the smallest, regardless of file and run.
+
+    ``divided_by``: a column that follows from the key, and by which the rows are divided: Spark does not divide them
+    again.
+
+    One row per row of the history; key: ``dt``, observer, ``seq``.
+    """
+    others = (name for name in REGISTRATION_EVENTS.columns if name not in _ROW)
+    same_row = Window.partitionBy(*_ROW, divided_by).orderBy(*others)
+    once = rows.withColumn("copy", F.row_number().over(same_row)).filter(F.col("copy") == 1)
+    return once.drop("copy")
 
 
 def quarantine(

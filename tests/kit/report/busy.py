@@ -20,6 +20,7 @@ from pointsman_report.report.sections.incident_list import (
 )
 from pointsman_report.report.sections.name_server_record import Node, NodeClock, PartialView, PartialViews
 from pointsman_report.report.sections.outage_lengths import Distribution, Outage, OutageLengths, Step
+from pointsman_report.report.sections.planned_work import MaintenanceWindow
 from pointsman_report.report.sections.queue_advice import BusyTopic, GroupLag, HotQueue, HotQueues
 from pointsman_report.report.sections.report_basis import ComputedBy, Quarantined
 from pointsman_report.report.sections.topic_risk import ChangedTopic, TopicAtRisk
@@ -48,7 +49,7 @@ def busy_report() -> Report:
     day = {"clusters": {"orders": ClusterDay(0.5, 0.999)}}
     measured = a_row(Distribution, steps=[Step(1.0, 2), Step(79.4, 1)])
     known = {"owner": "web team", "cause_says": "fell silent together", "reasons": {"SILENCE": 1}}
-    outage = a_row(Outage, seconds=9.0, reason="SILENCE", **because)
+    outage = a_row(Outage, seconds=9.0, reason="SILENCE", incident_id="host-3", **because)
     ranking = a_row(Ranking, outlier=True)
     return calm_report(
         interval=Span(DAY, DAY, BERLIN).interval,
@@ -60,14 +61,33 @@ def busy_report() -> Report:
             "notices": ["the clocks changed"],
         },
         brokers=[
-            a_broker("ill", class_="flapping", **known, cause="network", ranking=ranking, censored=1, outages=[outage]),
+            a_broker(
+                "ill",
+                class_="flapping",
+                **known,
+                cause="network",
+                ranking=ranking,
+                censored=1,
+                outages=[outage],
+                leaves=[a_row(Outage, reason="UNREGISTERED", cause=None, rolling_restart_id=None)],
+                down_seconds=9.0,
+            ),
             a_broker("odd", class_="degraded", **known),
         ],
-        incidents=_one(Incident, scope="host", scope_name="host-3", members=members, topics=["payments"], **because)
-        | {"drawn": [IncidentPoint(TIME, 3, "host")]},
+        incidents=_one(
+            Incident,
+            incident_id="host-3",
+            scope="host",
+            scope_name="host-3",
+            members=members,
+            topics=["payments"],
+            **because,
+        )
+        | {"drawn": [IncidentPoint(TIME, 3, "host")] * 3},
         rolling_restarts=_one(RollingRestart, members=members, version_before="1.0", version_after="2.0"),
         guard_periods=_one(GuardPeriod, open=False, nodes=["ns1", "ns2"], modes=["AUTO"]),
-        topics_at_risk=_one(TopicAtRisk, worst="no_master"),
+        maintenance_windows=_one(MaintenanceWindow, open=False, nodes=["ns1"], until_at=TIME),
+        topics_at_risk=_one(TopicAtRisk, worst="no_master") | {"unwritable": 1, "unwritable_seconds": 1.0},
         topic_churn=_one(ChangedTopic),
         punctuality=_one(Beats) | {"histogram": [BeatsUpTo(1_000, 7)], "clocks": Listing(**_one(AgentClock))},
         outages=OutageLengths(measured, measured, censored_outages=1),

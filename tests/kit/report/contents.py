@@ -101,6 +101,7 @@ def calm_report(**change: Any) -> Report:
         incidents=Incidents(),
         rolling_restarts=RollingRestarts(),
         guard_periods=Listing(),
+        maintenance_windows=Listing(),
         topics_at_risk=TopicsAtRisk(),
         topic_churn=Listing(),
         punctuality=Punctuality(),

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 @dataclass
 class HtmlTable:
-    """The text of a table's header and cells; ``name`` is what a screen reader calls it."""
+    """The text of a table's header and cells, without what a row opens; ``name`` is what a screen reader calls it."""
 
     name: str
     head: list[str] = field(default_factory=list)
@@ -24,6 +24,7 @@ class _Reader(HTMLParser):
         self._cell: list[str] | None = None
         self._label = ""
         self._in_head = False
+        self._is_more = False
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         given = dict(attributes)
@@ -36,8 +37,10 @@ class _Reader(HTMLParser):
         elif tag == "tbody":
             self._in_head = False
         elif tag == "tr" and not self._in_head:
-            self.tables[-1].rows.append([])
-        elif tag in ("td", "th"):
+            self._is_more = given.get("class") == "more"
+            if not self._is_more:
+                self.tables[-1].rows.append([])
+        elif tag in ("td", "th") and not (tag == "td" and self._is_more):
             assert tag == "td" or given.get("scope") in ("row", "col"), "a header needs a scope"
             self._cell = []
         elif tag == "small" and self._cell:

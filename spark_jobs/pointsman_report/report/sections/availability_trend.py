@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import partial
+from functools import partial, reduce
 from zoneinfo import ZoneInfo
 
 from pyspark.sql import DataFrame
@@ -35,6 +36,7 @@ WEEK = 7
 MAX_CLUSTERS = 20
 LINES = len(CURVE_COLOURS)
 MAX_OBJECTIVES = 3
+_COUNTED = ("computed_days", "flapping", "incidents", "topics_at_risk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class ClusterDay:
 
     availability: float | None
     slo: float | None
+    up_seconds: float = 0.0
+    down_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class TrendDay:
     outages: int
     flapping: int
     incidents: int
+    topics_at_risk: int
     clusters: dict[str, ClusterDay]
 
 
@@ -84,14 +89,12 @@ class Trend:
 def trend(warehouse: Warehouse, span: Span) -> Trend:
     """Read the trend of the last 30 days."""
     by_cluster = _by_cluster(span.back(warehouse, "cluster_health", days=DAYS))
-    flapping = _counts(span.back(warehouse, "flapping", days=DAYS).filter(F.col("class").isin(*FLAPPING_NOW)))
-    incidents = _counts(span.back(warehouse, "incidents", days=DAYS))
-    computed = {row["dt"] for row in collect(span.back(warehouse, "computed_days", days=DAYS).select("dt").distinct())}
+    counts = _counts(warehouse, span)
     days = []
     for day in days_from(span.last_day - timedelta(days=DAYS - 1), span.last_day):
         of_day = [row for row in by_cluster if row["dt"] == day]
-        if of_day or day in computed:
-            days.append(_day(day, of_day, flapping.get(day, 0), incidents.get(day, 0)))
+        if of_day or counts["computed_days"][day]:
+            days.append(_day(day, of_day, {name: rows[day] for name, rows in counts.items()}))
     return Trend(days, _summed(days, span, WEEK), _summed(days, span, DAYS))
 
 
@@ -108,11 +111,18 @@ def _by_cluster(health: DataFrame) -> list[Row]:
     return collect(summed.orderBy("dt"))
 
 
-def _counts(rows: DataFrame) -> dict[date, int]:
-    return {row["dt"]: row["count"] for row in collect(rows.groupBy("dt").count())}
+def _counts(warehouse: Warehouse, span: Span) -> dict[str, Counter[date]]:
+    """The number of rows of each table and day, of ``flapping`` those that flapped; in one query."""
+    tables = {name: span.back(warehouse, name, days=DAYS) for name in _COUNTED}
+    tables["flapping"] = tables["flapping"].filter(F.col("class").isin(*FLAPPING_NOW))
+    rows = reduce(DataFrame.unionAll, (rows.select(F.lit(name).alias("of"), "dt") for name, rows in tables.items()))
+    found: dict[str, Counter[date]] = {name: Counter() for name in _COUNTED}
+    for row in collect(rows.groupBy("of", "dt").count()):
+        found[row["of"]][row["dt"]] = row["count"]
+    return found
 
 
-def _day(day: date, clusters: list[Row], flapping: int, incidents: int) -> TrendDay:
+def _day(day: date, clusters: list[Row], counts: dict[str, int]) -> TrendDay:
     up, down = (sum(row[name] or 0.0 for row in clusters) for name in ("up_seconds", "down_seconds"))
     return TrendDay(
         date=day.isoformat(),
@@ -121,15 +131,16 @@ def _day(day: date, clusters: list[Row], flapping: int, incidents: int) -> Trend
         up_seconds=up,
         down_seconds=down,
         outages=sum(row["outages"] or 0 for row in clusters),
-        flapping=flapping,
-        incidents=incidents,
-        clusters={
-            row["cluster"]: ClusterDay(
-                ratio(row["up_seconds"], (row["up_seconds"] or 0.0) + (row["down_seconds"] or 0.0)), row["slo"]
-            )
-            for row in clusters
-        },
+        flapping=counts["flapping"],
+        incidents=counts["incidents"],
+        topics_at_risk=counts["topics_at_risk"],
+        clusters={row["cluster"]: _of_cluster(row) for row in clusters},
     )
+
+
+def _of_cluster(row: Row) -> ClusterDay:
+    up, down = row["up_seconds"] or 0.0, row["down_seconds"] or 0.0
+    return ClusterDay(ratio(up, up + down), row["slo"], up, down)
 
 
 def _summed(days: list[TrendDay], span: Span, most: int) -> TrendSum:

@@ -39,25 +39,29 @@ MAX_HOURS = 75
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Intervals of the worst brokers, and the highest charge per pixel of those with the highest penalty."""
+    """Intervals of the worst brokers, and the highest charge per pixel of those with the highest penalty.
+
+    ``warehouse``: path or URI of the tables, for the commands on the page.
+    """
 
     intervals: list[StateBar] = field(default_factory=list)
     charges: list[Charge] = field(default_factory=list)
+    warehouse: str = "WAREHOUSE"
 
 
 def collect_drawn(warehouse: Warehouse, span: Span, brokers: list[Broker]) -> Drawn:
-    """Collect data of the plots that are not in report.json."""
+    """Collect what the page has beyond report.json."""
     shown = [broker.key for broker in brokers[:MAX_TIMELINES]]
     scored = [broker.key for broker in _most_charged(brokers)]
     if not shown:
-        return Drawn()
+        return Drawn(warehouse=warehouse.path)
     intervals = span.whole_intervals(warehouse).select(
         *INSTANCE, "state", "planned", F.unix_micros("start_at").alias("start"), F.unix_micros("end_at").alias("end")
     )
     bars = typed(StateBar, only(intervals, shown).limit(MAX_TIMELINES * MAX_BARS_PER_BROKER))
     found = sorted(bars, key=lambda bar: (*bar.key, bar.start, bar.end))
-    points = _points(warehouse, span, scored, _window_of(span.interval, found)) if scored and found else []
-    return Drawn(found, sorted(points, key=lambda charge: (charge.at, *charge.key)))
+    points = _points(warehouse, span, scored, window_of(span.interval, found)) if scored and found else []
+    return Drawn(found, sorted(points, key=lambda charge: (charge.at, *charge.key)), warehouse.path)
 
 
 def _points(warehouse: Warehouse, span: Span, brokers: list[Key], window: Window) -> list[Charge]:
@@ -69,9 +73,11 @@ def _points(warehouse: Warehouse, span: Span, brokers: list[Key], window: Window
     return typed(Charge, thinned.select(*INSTANCE, "highest.at", "highest.penalty"))
 
 
-def _window_of(interval: Interval, bars: list[StateBar]) -> Window:
+def window_of(interval: Interval, bars: list[StateBar]) -> Window:
     """Return the period shown in the plots: all days, or the recorded part if that is much shorter."""
     first, last = interval.window
+    if not bars:
+        return first, last
     begin = max(first, min(bar.start for bar in bars))
     end = min(last, max(bar.end for bar in bars))
     margin = max((end - begin) // 50, 1_000_000)
@@ -112,7 +118,7 @@ def state_sections(
     """Plots of the worst brokers over the span."""
     if not drawn.intervals:
         return ()
-    window = _window_of(interval, drawn.intervals)
+    window = window_of(interval, drawn.intervals)
     return (
         _up_and_down(brokers[:MAX_TIMELINES], drawn, interval, window, in_all=in_all),
         _hours(found, interval, window),

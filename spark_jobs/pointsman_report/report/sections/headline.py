@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pointsman_report.io import Warehouse
+from pointsman_report.report.drawing import drawn_twice
 from pointsman_report.report.formatting import broker_label, some
 from pointsman_report.report.meanings import WORST_FIRST
 from pointsman_report.report.section import Section, section
@@ -20,6 +21,8 @@ from pointsman_report.schemas import INSTANCE
 
 GONE = ("retired",)
 """Removed as planned; findings name those that are dead or unseen."""
+MIN_COVERAGE_PER_BROKER_SECONDS = 43_200.0
+"""Half a day of each broker; with less data an objective is not evaluated."""
 MAX_CLUSTERS = 100
 MAX_NAMED = 20
 
@@ -60,6 +63,13 @@ class Cluster:
         return self.slo is not None and self.availability is not None and self.availability < self.slo
 
     @property
+    def has_budget(self) -> bool:
+        """Whether there is enough data for an error budget; without one the cluster was not monitored."""
+        if self.slo is None or not self.budget_seconds:
+            return False
+        return self.budget_seconds / (1 - self.slo) >= self.brokers * MIN_COVERAGE_PER_BROKER_SECONDS
+
+    @property
     def rate(self) -> str:
         """Outages per broker and day, with their 95 % limits."""
         rates = (self.outages_per_broker_day_low, self.outages_per_broker_day, self.outages_per_broker_day_high)
@@ -68,8 +78,15 @@ class Cluster:
         return f"{shown[1]} per day ({shown[0]} to {shown[2]})" if len(shown) == len(rates) else ""
 
     def without_rates(self) -> Cluster:
+        """For less than an hour of coverage: without rates, and without a budget of hardly more data."""
         return replace(
-            self, outages_per_broker_day=None, outages_per_broker_day_low=None, outages_per_broker_day_high=None
+            self,
+            outages_per_broker_day=None,
+            outages_per_broker_day_low=None,
+            outages_per_broker_day_high=None,
+            mtbf_seconds=None,
+            budget_seconds=self.budget_seconds if self.has_budget else None,
+            budget_left_seconds=self.budget_left_seconds if self.has_budget else None,
         )
 
 
@@ -190,8 +207,8 @@ def _sum(seconds: Iterable[float]) -> float:
     return float(sum(seconds))
 
 
-def clusters_section(found: Headline) -> Section | None:
-    """Return the section; None without clusters."""
+def clusters_section(found: Headline, draw: Callable[..., str]) -> Section | None:
+    """Return the section; None without clusters. ``draw``: draws the error budgets in a given width."""
     if not found.clusters:
         return None
     return section(
@@ -204,4 +221,5 @@ def clusters_section(found: Headline) -> Section | None:
             for title, group in (("New", found.new), ("Removed", found.gone))
             if group.count
         ),
+        **drawn_twice(draw),
     )

@@ -93,13 +93,15 @@ def heartbeats_section(found: Punctuality) -> Section:
     """Return the section."""
     where = "report.json or the table heartbeat_punctuality"
     listed, clocks = first(found, "brokers", where), first(found.clocks, "agents", where)
-    return section("heartbeats", "Heartbeats", listed=listed, clocks=clocks, plot=histogram(found.histogram))
+    plot = histogram(found.histogram)
+    return section("heartbeats", "Heartbeats", listed=listed, clocks=clocks, plot=plot).empty_without(listed.rows)
 
 
 def histogram(beats: list[BeatsUpTo]) -> str:
     """Draw the histogram of times between heartbeats; the last bar is everything above the last edge."""
     counts = [step for step in beats if step.beats]
-    if not counts:
+    if len(counts) < 2:
+        # A single bar needs no plot.
         return ""
     names = ["longer" if step.up_to_ms is None else f"to {milliseconds(step.up_to_ms)}" for step in counts]
     with figure(width=HALF_INCHES, height=2.9) as (drawn, axes):

@@ -4,6 +4,7 @@ expiry guards.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +12,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pointsman_report.io import Warehouse
+from pointsman_report.parameters import IncidentParameters
 from pointsman_report.report.drawing import CURVE_COLOURS, FAINT, HALF_INCHES, SOFT, figure, in_days, svg, time_axis
+from pointsman_report.report.formatting import counted, printable
 from pointsman_report.report.formatting import micros as micros_of
-from pointsman_report.report.formatting import printable
 from pointsman_report.report.section import Section, first, section
+from pointsman_report.report.sections.worst_brokers import Broker
+from pointsman_report.report.shell_commands import explain_command, history_command
 from pointsman_report.report.span import Interval, Span
 from pointsman_report.report.table_rows import Listing, collect, micros, typed, worst
 from pointsman_report.schemas import OBSERVER
@@ -24,6 +28,7 @@ MAX_INCIDENTS = 200
 MAX_DRAWN = 2_000
 MAX_MEMBERS = 20
 MAX_PERIODS = 100
+MAX_UNFOLDED = 3
 
 _BLAST = ("topics_hit", "topics_unwritable", "unwritable_seconds", "topics")
 _COLOURS = {"zone": CURVE_COLOURS[1], "host": CURVE_COLOURS[2], "cluster": CURVE_COLOURS[3]}
@@ -68,8 +73,12 @@ class Incident:
 
     @property
     def silent_seconds(self) -> float | None:
-        """How long its first broker was silent when it left the routes: the detection took at most that long."""
-        return _seconds_between(self.last_heard_at, self.from_at)
+        """How long its first broker was silent when it left the routes: the detection took at most that long.
+
+        None if its last heartbeat is unknown, or later by another name server's clock.
+        """
+        silent = _seconds_between(self.last_heard_at, self.from_at)
+        return None if silent is None or silent < 0 else silent
 
     @property
     def seconds(self) -> float | None:
@@ -255,11 +264,58 @@ def _merged(periods: DataFrame) -> DataFrame:
     )
 
 
-def incidents_section(found: Incidents, interval: Interval, *, least_brokers: int) -> Section:
-    """Return the section."""
-    rule = f"at least {least_brokers} brokers of one zone, host or cluster down at the same moment"
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """An incident on the page: its brokers' owners with their number of brokers, and the commands that explain it."""
+
+    incident: Incident
+    owners: list[str]
+    commands: list[str]
+
+
+def incidents_section(
+    found: Incidents, brokers: list[Broker], interval: Interval, parameters: IncidentParameters, warehouse: str
+) -> Section:
+    """``brokers``: those listed; they know the owners. ``warehouse``: the argument of the commands."""
+    rule = f"at least {parameters.brokers} brokers of one zone, host or cluster down at the same moment"
     listed = first(found, "incidents", "report.json or the table incidents")
-    return section("incidents", "Incidents", listed=listed, rule=rule, plot=incident_scatter(found.drawn, interval))
+    owners = _owners(brokers)
+    return section(
+        "incidents",
+        "Incidents",
+        shown=[
+            Explained(row, owners.get(row.incident_id, []), incident_commands(row, warehouse)) for row in listed.rows
+        ],
+        rest=listed.rest,
+        unfolded=MAX_UNFOLDED,
+        rule=rule,
+        plot=incident_scatter(found.drawn, interval),
+    ).empty_without(listed.rows)
+
+
+def _owners(brokers: list[Broker]) -> dict[str, list[str]]:
+    """The owners of each incident's brokers, those of most brokers first."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for broker in brokers:
+        if broker.owner:
+            for incident_id in {outage.incident_id for outage in broker.outages if outage.incident_id}:
+                found[incident_id][broker.owner] += 1
+    return {
+        incident_id: [f"{owner} ({counted(count, 'broker')})" for owner, count in owners.most_common()]
+        for incident_id, owners in found.items()
+    }
+
+
+def incident_commands(incident: Incident, warehouse: str) -> list[str]:
+    """Return the commands that explain a topic's route and a broker's outages, for the moment when most were down."""
+    at, commands = incident.to_at or incident.from_at, []
+    if incident.topics:
+        commands.append(explain_command(incident.topics[0], at, cluster=incident.cluster, warehouse=warehouse))
+    if incident.members:
+        member = incident.members[0]
+        key = (incident.cluster, member.broker_name, member.broker_id)
+        commands.append(history_command(key, day=at[: len("YYYY-MM-DD")], warehouse=warehouse))
+    return [command for command in commands if command]
 
 
 def rolling_restarts_section(found: RollingRestarts) -> Section | None:
@@ -276,8 +332,8 @@ def guards_section(found: Listing[GuardPeriod]) -> Section | None:
 
 
 def incident_scatter(points: list[IncidentPoint], interval: Interval) -> str:
-    """Draw a point for each incident, by time and number of brokers."""
-    if not points:
+    """Draw a point for each incident, by time and number of brokers; one or two need no plot."""
+    if len(points) < 3:
         return ""
     with figure(width=HALF_INCHES, height=2.9) as (drawn, axes):
         for scope, colour in _COLOURS.items():

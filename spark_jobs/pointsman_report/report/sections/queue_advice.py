@@ -164,4 +164,4 @@ def queues_section(found: Queues) -> Section:
         hot=first(found.hot, "findings", "report.json or the table hot_queues"),
         groups=first(found.groups, "groups", "report.json or the table group_lag", most=MAX_SHOWN),
         topics=first(found.topics, "topics", "report.json or the table topic_load", most=MAX_SHOWN),
-    )
+    ).empty_without(found.hot.rows, found.groups.rows, found.topics.rows)

@@ -99,7 +99,7 @@ def topics_at_risk_section(found: TopicsAtRisk) -> Section:
     """Return the section."""
     listed = first(found, "topics", "report.json or the table topics_at_risk")
     rule = "a period without a writable queue, with replicas only, or with a single broker"
-    return section("topics", "Topics at risk", listed=listed, rule=rule)
+    return section("topics", "Topics at risk", listed=listed, rule=rule).empty_without(listed.rows)
 
 
 def topic_churn_section(found: Listing[ChangedTopic]) -> Section | None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pointsman_report.io import Warehouse
+from pointsman_report.report.broker_plots import StateBar, Stretch, stretches
+from pointsman_report.report.formatting import rfc3339
 from pointsman_report.report.section import TOP, Section, section
 from pointsman_report.report.sections.broker_scores import worst_first
 from pointsman_report.report.sections.outage_lengths import Downs, Outage, listed_downs
-from pointsman_report.report.span import Span
+from pointsman_report.report.span import Span, Window
 from pointsman_report.report.table_rows import Instance, Key, Row, collect, key, only, ratio
 from pointsman_report.schemas import INSTANCE
 
+MAX_LISTED_DOWNS = 10
 MAX_BROKERS = 1_000
 """In a larger fleet healthy brokers are counted but not listed; the tables have all."""
 
@@ -79,7 +84,7 @@ class Broker(Instance):
     broker_version: str | None = None
 
     def without_rates(self) -> Broker:
-        return replace(self, ranking=None, percent_state_change=None)
+        return replace(self, ranking=None, percent_state_change=None, mtbf_seconds=None)
 
 
 def listed_brokers(warehouse: Warehouse, span: Span, rows: DataFrame, *, in_all: int) -> list[Broker]:
@@ -127,20 +132,73 @@ def _broker(row: Row, downs: Downs, known: Row) -> Broker:
     )
 
 
-def brokers_section(brokers: list[Broker], *, in_all: int) -> Section | None:
-    """Return the section; None without brokers."""
+@dataclass(frozen=True, slots=True)
+class OwnTimeline:
+    """What a broker's row opens: its line of states, its outages and planned downtime by time, and a command."""
+
+    from_at: str
+    to_at: str
+    stretches: list[Stretch]
+    downs: list[tuple[Outage, bool]]
+    """The longest ones, with whether they were planned."""
+    left_out: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBroker:
+    """A row of the table."""
+
+    row: Broker
+    known: str
+    reasons: str
+    timeline: OwnTimeline
+
+
+def brokers_section(
+    brokers: list[Broker], intervals: list[StateBar], window: Window, command: Callable[[Key], str], *, in_all: int
+) -> Section | None:
+    """Return the section; None without brokers.
+
+    ``intervals``: those drawn, of the worst brokers. ``command``: shows what happened to a broker.
+    """
     if not brokers:
         return None
     # In a long list healthy brokers are not shown.
     unhealthy = [broker for broker in brokers if broker.class_ != "healthy"]
     worst = (unhealthy if unhealthy and len(brokers) > TOP else brokers)[:TOP]
+    bars: dict[Key, list[StateBar]] = defaultdict(list)
+    for bar in intervals:
+        bars[bar.key].append(bar)
     rest = f"{len(worst)} of {in_all:,} brokers are shown; report.json lists {len(brokers):,}, the tables have all. "
     return section(
         "brokers",
         "Brokers by reliability",
-        worst=[(broker, _known_of(broker), _reasons(broker)) for broker in worst],
+        worst=[
+            ShownBroker(
+                broker,
+                _known_of(broker),
+                _reasons(broker),
+                _timeline(broker, bars[broker.key], window, command(broker.key)),
+            )
+            for broker in worst
+        ],
         rest=rest if in_all > len(worst) else "",
         is_cut=any(broker.censored for broker in worst),
+    )
+
+
+def _timeline(broker: Broker, bars: list[StateBar], window: Window, command: str) -> OwnTimeline:
+    downs = [(outage, False) for outage in broker.outages] + [(leave, True) for leave in broker.leaves]
+    longest = sorted(downs, key=lambda down: (-down[0].seconds, down[0].start_at))[:MAX_LISTED_DOWNS]
+    in_all = len(downs) + broker.outages_left_out + broker.leaves_left_out
+    return OwnTimeline(
+        rfc3339(window[0]),
+        rfc3339(window[1]),
+        stretches(bars, window),
+        sorted(longest, key=lambda down: down[0].start_at),
+        left_out=in_all - len(longest),
+        command=command,
     )
 
 

@@ -109,7 +109,7 @@ def test_the_overview_names_every_command_with_its_arguments(capsys: pytest.Capt
         # Complete: click truncates text that is too long for its column.
         assert [line for line in lines if line.startswith(f"  {name} ") and line.endswith((".", ")"))]
     examples = [line.split()[1:] for line in lines if line.startswith("      pointsman-report ")]
-    assert len(examples) == 10
+    assert len(examples) == 11
     for words in examples:
         if "..." not in words:
             assert parsed(words)

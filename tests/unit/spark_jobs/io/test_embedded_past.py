@@ -9,10 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import types as T  # noqa: N812
 
 from pointsman_report.io import embedded_past
-from pointsman_report.io.embedded_past import EmbeddedPast
+from pointsman_report.io.embedded_past import EmbeddedPast, sql_type
 from pointsman_report.io.past import Past, TopicQuestion, TopicRows
 from pointsman_report.io.warehouse import LABEL
 from pointsman_report.report_errors import ReportError
@@ -36,16 +35,6 @@ def written() -> list[Row]:
     server.say("HEARTBEATS", moment(30), broker("has"))
     server.say("MAINTENANCE_ON", moment(40), {"cluster": "c1", "broker_name": None, "broker_id": None})
     return server.rows
-
-
-def sql_type(kind: T.DataType) -> str:
-    match kind:
-        case T.ArrayType():
-            return f"{sql_type(kind.elementType)}[]"
-        case T.StructType():
-            return f"STRUCT({', '.join(f'{field.name} {sql_type(field.dataType)}' for field in kind.fields)})"
-        case _:
-            return kind.simpleString()
 
 
 def store(warehouse: Path, table: str, rows: list[Row]) -> Path:
@@ -184,3 +173,21 @@ def test_nothing_is_written_into_the_working_directory(
     EmbeddedPast(warehouse).topic_rows(QUESTION)
 
     assert list(folder.iterdir()) == []
+
+
+def test_a_column_that_an_earlier_release_did_not_write_is_null(warehouse: Path) -> None:
+    import duckdb  # noqa: PLC0415  # as in `store`
+
+    columns = ["incident_id", "last_heard_at", "members"]
+    store(warehouse, "incidents", [{"incident_id": "later", "last_heard_at": "2026-03-02T10:00:00Z"}])
+    day_before = DAY - timedelta(days=1)
+    earlier = warehouse / "incidents" / f"dt={day_before}" / "part-0.parquet"
+    earlier.parent.mkdir()
+    duckdb.connect().execute(f"COPY (SELECT 'earlier' AS incident_id) TO '{earlier}'")
+
+    of_both = EmbeddedPast(warehouse).rows("incidents", columns, first_day=day_before, last_day=DAY)
+    of_earlier = EmbeddedPast(warehouse).rows("incidents", columns, first_day=day_before, last_day=day_before)
+
+    assert of_earlier == [{"incident_id": "earlier", "last_heard_at": None, "members": None}]
+    heard = {row["incident_id"]: row["last_heard_at"] for row in of_both}
+    assert (heard["earlier"], heard["later"].hour) == (None, 10)

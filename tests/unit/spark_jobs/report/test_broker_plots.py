@@ -79,7 +79,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "trend": trend,
     "cumulative": lambda: cumulative([Step(1.0, 2), Step(79.4, 1)], "Lasted"),
     "histogram": lambda: histogram([BeatsUpTo(1_000, 7), BeatsUpTo(None, 1)]),
-    "scatter": lambda: incident_scatter([IncidentPoint(TIME, 3, "zone")], Span(DAY, DAY).interval),
+    "scatter": lambda: incident_scatter([IncidentPoint(TIME, 3, "zone")] * 3, Span(DAY, DAY).interval),
 }
 
 

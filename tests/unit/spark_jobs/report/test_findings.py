@@ -166,7 +166,7 @@ def test_problems_of_the_history_are_lines(change: dict[str, Any], text: str) ->
         pytest.param(
             "headline",
             {"clusters": [a_cluster(budget_left_seconds=-60.0)]},
-            "cluster c has exceeded its error budget of 30 days (99.900 %) by 1 min of broker downtime",
+            "cluster c has exceeded its error budget of 30 days (99.9 %) by 1 min of broker downtime",
             id="budget",
         ),
         pytest.param(

@@ -13,7 +13,10 @@ from pointsman_report.report.formatting import (
     broker_label,
     counted,
     duration,
+    is_brief,
     micros,
+    objective,
+    outage_duration,
     percent,
     rfc3339,
     some,
@@ -53,6 +56,36 @@ def test_the_greatest_share_below_100_percent_is_shown_as_less(digits: int) -> N
 )
 def test_a_duration_has_two_units_at_most(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "\N{EN DASH}"),
+        (0.0, "0 s"),
+        (1.2345, "1.234 s"),
+        (9.9994, "9.999 s"),
+        (10.0, "10 s"),
+        (-1.5, "\N{MINUS SIGN}1.5 s"),
+    ],
+)
+def test_a_brief_outage_is_shown_with_milliseconds(seconds: float | None, text: str) -> None:
+    assert outage_duration(seconds) == text
+    assert is_brief(seconds) == (seconds is not None and 0 <= seconds < 10)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(None, "\N{EN DASH}"), (0.999, "99.9 %"), (0.99995, "99.995 %"), (0.5, "50 %")]
+)
+def test_an_objective_has_the_decimals_that_it_was_given(share: float | None, text: str) -> None:
+    assert objective(share) == text
+
+
+def test_the_time_of_a_brief_outage_has_milliseconds() -> None:
+    time = LocalTime(ZoneInfo("Asia/Kathmandu"))
+
+    assert time.day_and_time("2026-03-05T18:20:00.045Z", brief=True) == ("2026-03-06", "00:05:00.045")
+    assert time.day_and_time("2026-03-05T18:20:00.045Z") == ("2026-03-06", "00:05:00")
 
 
 def test_a_name_cannot_move_a_terminals_cursor() -> None:

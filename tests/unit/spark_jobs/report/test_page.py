@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from jinja2 import TemplateAssertionError, UndefinedError
 
-from pointsman_report.parameters import Parameters
+from pointsman_report.parameters import Parameters, ReportParameters
+from pointsman_report.report.broker_plots import StateBar
 from pointsman_report.report.collect import with_findings
 from pointsman_report.report.contents import Report
 from pointsman_report.report.drawing import VARIABLES
@@ -20,11 +21,13 @@ from pointsman_report.report.page import TEMPLATES, page
 from pointsman_report.report.sections.broker_states import Drawn
 from pointsman_report.report.sections.incident_list import GuardPeriod, Incident, Incidents, Member, RollingRestart
 from pointsman_report.report.sections.outage_lengths import Outage
+from pointsman_report.report.sections.planned_work import MaintenanceWindow
 from pointsman_report.report.sections.watch_gaps import StoppedBefore
 from pointsman_report.report.sections.worst_brokers import Ranking
 from pointsman_report.report.summary import summary
+from pointsman_report.report.table_rows import Listing
 from tests.kit.report.busy import busy_report
-from tests.kit.report.contents import a_broker, a_cluster, a_row, calm_report
+from tests.kit.report.contents import TIME, a_broker, a_cluster, a_row, calm_report
 from tests.kit.report.html_tables import tables_of
 
 STYLE = resources.files("pointsman_report.report").joinpath("page.css").read_text(encoding="utf-8")
@@ -83,10 +86,27 @@ def test_a_short_coverage_is_shown_at_the_top_and_nothing_is_extrapolated_from_i
     report = report_of(
         coverage={"seconds": 36.0, "is_short": True},
         completeness={"watched_seconds": 36.0},
-        brokers=[a_broker(availability=0.89069, percent_state_change=0.0, ranking=outlier).without_rates()],
-        headline={"clusters": [a_cluster(availability=0.89069).without_rates()]},
+        brokers=[
+            a_broker(availability=0.89069, percent_state_change=0.0, ranking=outlier, mtbf_seconds=13.0).without_rates()
+        ],
+        headline={
+            "clusters": [
+                a_cluster(availability=0.89069, mtbf_seconds=13.0, budget_seconds=0.1).without_rates(),
+                a_cluster("long", budget_left_seconds=60.0).without_rates(),
+            ]
+        },
     )
     text, shown = render(report), summary(report)
+    tables = tables_of(text)
+
+    assert "13 s" not in text
+    assert 'class="under"' not in text
+    assert report.headline.clusters[0].budget_left_seconds is None
+    assert "The error budget is" not in text
+    assert [row[3:5] for row in tables["Clusters"].rows] == [
+        ["99.9 %", "\N{EN DASH}"],
+        ["99.9 %", "1 min left | used 42 min 12 s of 43 min 12 s"],
+    ]
 
     assert "This report covers 36 s of the day: rates per day and ranks are not shown." in text
     assert "covers 36 s of the day" in shown
@@ -257,7 +277,8 @@ def _with_texts(value: Any, text: str, name: str = "") -> Any:
 
 def _signs(report: Report) -> str:
     read = _Signs()
-    read.feed(render(report))
+    # A command is quoted for the shell, or left out (test_shell_commands).
+    read.feed(re.sub('(<dt>Details</dt><dd>)?<code class="copied">.*</code>(</dd>)?', "", render(report)))
     return json.dumps(read.seen)
 
 
@@ -279,7 +300,8 @@ def test_every_table_of_the_page_is_in_the_busy_report() -> None:
 def test_numbers_are_to_the_right_in_a_column_and_in_its_header() -> None:
     for table in re.findall("<table>.*?</table>", render(busy_report()), re.DOTALL):
         head, *rows = (
-            [" class=n" in cell for cell in re.findall("<t[hd][^>]*>", row)] for row in table.split("<tr>")[1:]
+            [" class=n" in cell for cell in re.findall("<t[hd][^>]*>", row.partition("<tr class=")[0])]
+            for row in table.split("<tr>")[1:]
         )
         assert rows == [head] * len(rows), table
 
@@ -359,16 +381,175 @@ def test_the_style_sheet_knows_every_colour_of_the_plots_in_light_and_dark() -> 
     assert set(VARIABLES.values()) <= set(dark)
 
 
-def test_an_incident_shows_how_long_it_took_to_notice_and_to_recover() -> None:
+def _incidents(*found: Incident) -> Incidents:
+    return Incidents(list(found), in_all=len(found))
+
+
+def _texts(text: str, pattern: str) -> list[str]:
+    """The texts of the elements that match, without tags."""
+    found = re.findall(pattern, text, flags=re.DOTALL)
+    return [" ".join(re.sub("<[^>]*>", " ", element).split()).replace(" ,", ",") for element in found]
+
+
+def test_an_incident_shows_when_it_began_was_detected_and_ended_and_how_long_that_took() -> None:
     times = {"last_heard_at": "2026-03-05T09:59:48.500Z", "from_at": "2026-03-05T10:00:00.000Z"}
     said: dict[str, Any] = {"scope": "zone", "cause": None, "evidence": None, "members": [], "topics": []} | times
     known = a_row(Incident, scope_name="z1", **said, back_at="2026-03-05T10:12:00.000Z")
     lasting = a_row(Incident, scope_name="z2", **said | {"last_heard_at": None}, back_at=None)
-    incidents = Incidents([known, lasting], in_all=2)
-    rows = tables_of(render(replace(report_of(), incidents=incidents)))["Incidents"].rows
+    brief = a_row(Incident, scope_name="z3", **said, back_at="2026-03-05T10:00:01.234Z")
+    text = render(report_of(incidents=_incidents(known, lasting, brief)))
+    steps = [_texts(element, "<li>(.*?)</li>") for element in re.findall("<ol class=.steps.>.*?</ol>", text, re.DOTALL)]
 
-    assert [row[0] for row in rows] == [
-        "2026-03-05 10:00:00 | zone z1 | first silent for 12 s",
-        "2026-03-05 10:00:00 | zone z2",
+    assert steps == [
+        [
+            "Began 2026-03-05 09:59:48 last heartbeat of the first broker",
+            "Detected 2026-03-05 10:00:00 time to detect 12 s",
+            "Recovered 2026-03-05 10:12:00 time to recover 12 min",
+        ],
+        [
+            "Began \N{EN DASH} last heartbeat of the first broker",
+            "Detected 2026-03-05 10:00:00 removed from the routes",
+            "Recovered not yet not observed",
+        ],
+        [
+            "Began 2026-03-05 09:59:48.500 last heartbeat of the first broker",
+            "Detected 2026-03-05 10:00:00.000 time to detect 12 s",
+            "Recovered 2026-03-05 10:00:01.234 time to recover 1.234 s",
+        ],
     ]
-    assert [row[3] for row in rows] == ["2026-03-05 10:12:00 | after 12 min", "not yet"]
+
+
+def test_the_first_incidents_are_unfolded_and_name_their_owners_and_commands() -> None:
+    member = Member("a", 0)
+    found = [
+        a_row(Incident, incident_id=f"i{n}", scope="zone", cause=None, evidence=None, members=[member], topics=["t"])
+        for n in range(5)
+    ]
+    hit = a_broker(owner="web <team>", outages=[a_row(Outage, incident_id="i0", cause=None)])
+    text = render(report_of(incidents=_incidents(*found), brokers=[hit, replace(hit, broker_name="b")]))
+    cards = re.findall("<details class=.incident.*?</details>", text, re.DOTALL)
+
+    assert [" open>" in card for card in cards] == [True, True, True, False, False]
+    assert [_texts(card, "<dt>Owners</dt><dd>(.*?)</dd>") for card in cards[:2]] == [
+        ["web &lt;team&gt; (2 brokers)"],
+        [],
+    ]
+    assert _texts(cards[0], "<code.*?</code>") == [
+        "pointsman-report explain --at=2026-03-05T10:00:00.000Z --cluster=orders --warehouse=WAREHOUSE t",
+        "pointsman-report history --to=2026-03-05 --days=7 --warehouse=WAREHOUSE orders/a/0",
+    ]
+
+
+def test_a_last_heartbeat_after_the_removal_by_another_clock_is_not_a_time_to_detect() -> None:
+    unknown: dict[str, Any] = {"scope": "zone", "cause": None, "evidence": None, "members": [], "topics": []}
+    late = a_row(Incident, last_heard_at="2026-03-05T10:00:02.000Z", from_at=TIME, **unknown)
+
+    assert "time to detect" not in render(report_of(incidents=_incidents(late)))
+
+
+def test_impact_comes_before_clusters_and_brokers_and_what_did_not_happen_is_folded_at_the_end() -> None:
+    busy, calm = render(busy_report()), render(report_of())
+    at_risk = replace(busy_report().topics_at_risk, unwritable=0)
+    orders = [
+        re.findall('<section id="([a-z]+)"', text)
+        for text in (busy, render(replace(busy_report(), topics_at_risk=at_risk)))
+    ]
+
+    assert orders[0][:5] == ["owners", "topics", "incidents", "clusters", "brokers"]
+    assert orders[1][:4] == ["owners", "incidents", "clusters", "brokers"]
+    assert sorted(orders[1]) == sorted(orders[0])
+    assert "Nothing to show" not in busy
+    assert "<summary>Nothing to show: Incidents, Topics at risk, Queues, Heartbeats</summary>" in calm
+    fold = calm.index("Nothing to show")
+    assert fold < calm.index("No incidents (") < calm.index("</details>", fold)
+    assert 'href="#incidents"' not in calm
+    assert calm.index("<summary>Classes, causes, states, parameters</summary>") < calm.index(
+        "flapping.half_life_minutes"
+    )
+
+
+def test_owners_are_listed_by_the_downtime_of_their_brokers() -> None:
+    brokers = [
+        a_broker("a", owner="search", down_seconds=60.0, down_count=1),
+        a_broker("b", owner="search", down_seconds=90.0, down_count=2),
+        a_broker("c", owner="web", down_seconds=600.0, down_count=1),
+        a_broker("d", owner="idle"),
+        a_broker("e", down_seconds=600.0),
+    ]
+    table = tables_of(render(report_of(brokers=brokers)))["Owners hit"]
+
+    assert table.rows == [["web", "1", "1", "10 min", "c/c/0"], ["search", "2", "3", "2 min 30 s", "c/b/0, c/a/0"]]
+
+
+def test_the_row_of_a_broker_opens_its_states_its_downtime_and_the_command_for_more() -> None:
+    brief = a_row(
+        Outage,
+        start_at="2026-03-05T12:00:00.250Z",
+        end_at="2026-03-05T12:00:01.500Z",
+        seconds=1.25,
+        cause="network",
+        reason="SILENCE",
+        evidence="<b>",
+    )
+    leave = a_row(
+        Outage, start_at="2026-03-05T06:00:00.000Z", end_at=TIME, seconds=14_400.0, reason=None, evidence=None
+    )
+    report = report_of(brokers=[a_broker("a", outages=[brief], leaves=[leave], outages_left_out=3)])
+    start, end = report.interval.window
+    half = (start + end) // 2
+    bars = [
+        StateBar("c", "a", 0, "up", planned=False, start=start, end=half),
+        StateBar("c", "a", 0, "down", planned=False, start=half, end=end),
+    ]
+    (more,) = re.findall("<details class=.timeline.*?</details>", page(report, Drawn(bars)), re.DOTALL)
+
+    assert re.findall('<rect class="([a-z]+)" x="([0-9.]+)" width="([0-9.]+)"', more) == [
+        ("up", "0.0", "500.0"),
+        ("down", "500.0", "500.0"),
+    ]
+    assert _texts(more, "<li>(.*?)</li>") == [
+        "2026-03-05 06:00:00 to 2026-03-05 10:00:00, 4 h: planned",
+        "2026-03-05 12:00:00.250 to 2026-03-05 12:00:01.500, 1.250 s: network (SILENCE) &lt;b&gt;",
+    ]
+    assert "The 2 longest; 3 more." in more
+    assert "pointsman-report history --to=2026-03-05 --days=7 --warehouse=WAREHOUSE c/a/0" in more
+    assert "No downtime." in render(report_of())
+
+
+def test_planned_work_lists_windows_and_planned_downtime() -> None:
+    assert "Planned work" not in render(report_of())
+    times = {"from_at": "2026-03-05T10:00:00.000Z", "to_at": "2026-03-05T10:30:00.000Z"}
+    window = MaintenanceWindow("c", None, **times, open=False, until_at=None, nodes=["n1", "n2"])
+    span = {"start_at": times["from_at"], "end_at": times["to_at"]}
+    leave = a_row(Outage, **span, seconds=1_800.0, reason="MAINTENANCE", rolling_restart_id=None)
+    report = report_of(
+        maintenance_windows=Listing([window, replace(window, broker_name="a", open=True)], in_all=2),
+        brokers=[a_broker("a", leaves=[leave, replace(leave, rolling_restart_id="r")], leaves_left_out=1)],
+    )
+    tables = tables_of(render(report))
+
+    assert [row[:4] for row in tables["Maintenance windows"].rows] == [
+        ["c | the whole cluster", "2026-03-05 10:00:00", "2026-03-05 10:30:00", "30 min"],
+        ["c/a", "2026-03-05 10:00:00", "still open", "30 min"],
+    ]
+    assert tables["Planned downtime"].rows == [
+        [
+            "c/a/0",
+            "2026-03-05 10:00:00",
+            "2026-03-05 10:30:00 \N{BLACK RIGHT-POINTING SMALL TRIANGLE}",
+            "30 min",
+            "MAINTENANCE",
+        ]
+    ]
+    assert "1 of 2 planned absences are shown" in render(report)
+    assert "1 planned absence in rolling restarts, which are listed above." in render(report)
+
+
+def test_the_title_has_the_product_and_the_fleet() -> None:
+    named = replace(report_of(), parameters=Parameters(report=ReportParameters(fleet="prod <eu>")))
+    many = report_of(headline={"clusters": [a_cluster(name) for name in ("a", "b", "c", "d")], "clusters_left_out": 2})
+
+    assert "<title>Pointsman: prod &lt;eu&gt;, 2026-03-05</title>" in render(named)
+    assert _texts(render(named), "<h1>(.*?)</h1>") == ["prod &lt;eu&gt; 2026-03-05"]
+    assert "<title>Pointsman: a, b, c and 3 more, 2026-03-05</title>" in render(many)
+    assert "<title>Pointsman, 2026-03-05</title>" in render(report_of(headline={"clusters": []}))
