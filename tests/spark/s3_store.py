@@ -110,10 +110,19 @@ def jars() -> str:
         pytest.skip("needs mvn: install Maven (Debian: apt-get install maven)")
     listing = ROOT / ".build" / "s3-classpath"
     listing.parent.mkdir(exist_ok=True)
-    command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:build-classpath", f"-Dmdep.outputFile={listing}"]
+    command = [
+        "mvn",
+        "-q",
+        "-B",
+        "-Dstyle.color=never",
+        "-f",
+        str(POM),
+        "dependency:build-classpath",
+        f"-Dmdep.outputFile={listing}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        reason = next((line for line in done.stdout.splitlines() if "ERROR" in line), "no reason given")
+        reason = next((line.partition("[ERROR] ")[2] for line in done.stdout.splitlines() if "[ERROR] " in line), "")
         pytest.skip(f"Maven cannot provide {POM.name}: {reason}")
     return listing.read_text(encoding="utf-8").strip()
 
