@@ -59,6 +59,8 @@ LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "4",
     "spark.default.parallelism": "4",
+    # Each sort and each hash table of a task begins with a page; by default one of 64 MB, which Java must clear.
+    "spark.buffer.pageSize": "4m",
     "spark.driver.memory": "2g",
 }
 """For one machine; not applied on a cluster."""
@@ -83,6 +85,7 @@ SMALL_SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
+    "spark.buffer.pageSize": "1m",
     # Re-planning a query after each stage costs more than a better plan saves.
     "spark.sql.adaptive.enabled": "false",
     # Writing few rows to files and reading them back costs more than computing them.
