@@ -146,7 +146,7 @@ class MemoryParameters(_Section):
 
     half_life_days: float = 180.0
     """Time in which the weight of an outage and of a monitored day falls by half; at least 7."""
-    rank_half_life_days: float = 365.0
+    rank_half_life_days: float = 270.0
     """The same for the recurrence, by which brokers are ranked."""
     prior_days: float = 30.0
     """Weight of the cluster's rate in a broker's, as a number of monitored days; above 0."""

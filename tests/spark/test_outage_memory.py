@@ -22,6 +22,8 @@ from pointsman_report.jobs.history_reading import Work
 from pointsman_report.jobs.pipeline import run_stages
 from pointsman_report.jobs.stages import MEMORY
 from pointsman_report.parameters import MemoryParameters, Parameters
+from pointsman_report.report.sections.long_memory import memory, weekly_patterns
+from pointsman_report.report.span import Span
 from pointsman_report.schemas import TABLES
 from pointsman_report.schemas.table_types import DOUBLE, LONG, struct
 from pointsman_report.transforms.negative_binomial import quantiles
@@ -109,10 +111,10 @@ class Nights:
 
     def __init__(self, run: DayRunner, folder: Path) -> None:
         self._run = DayRunner(run.spark, PARAMETERS)
-        self._folder = folder
+        self.folder = folder
 
     def compute(self, made: Fleet, first: int, last: int) -> None:
-        warehouse = Warehouse(self._run.spark, str(self._folder))
+        warehouse = Warehouse(self._run.spark, str(self.folder))
         for table, rows in (("availability", made.availability()), ("broker_intervals", made.intervals())):
             of_days = [row for row in rows if day(first) <= row["dt"] <= day(last)]
             schema = TABLES[table].schema
@@ -123,7 +125,7 @@ class Nights:
         warehouse.publish(first_day=day(first), last_day=day(last))
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        return self._run.rows(self._folder, table, FIRST, day(DAYS))
+        return self._run.rows(self.folder, table, FIRST, day(DAYS))
 
 
 @pytest.fixture(scope="module")
@@ -217,17 +219,17 @@ def expected_tables(
 
 
 def test_memory_and_checks_are_those_of_sums_over_all_days(made: Fleet, one_pass: Nights) -> None:
-    memory, checks = expected_tables(made)
+    remember, checks = expected_tables(made)
 
     found = {(row["dt"], broker_of(row)): row for row in one_pass.rows("broker_memory")}
-    assert found.keys() == memory.keys()
-    for key, row in memory.items():
+    assert found.keys() == remember.keys()
+    for key, row in remember.items():
         assert numbers(found[key], row) == pytest.approx(numbers(row, row), rel=1e-5), key
     compared = {(row["dt"], row["cluster"]): row for row in one_pass.rows("forecast_checks")}
     assert compared.keys() == checks.keys()
     for place, row in checks.items():
         assert numbers(compared[place], row) == pytest.approx(numbers(row, row), rel=1e-5), place
-    assert any(row["dispersion"] > 2 for row in memory.values())
+    assert any(row["dispersion"] > 2 for row in remember.values())
     assert {row["held"] < row["forecasts"] for row in checks.values()} == {True, False}
 
 
@@ -260,7 +262,7 @@ def p_values(weeks: int, outage_hours: int, hours: int) -> Fraction:
 
 def patterns_of(made: Fleet, number: int) -> dict[tuple[Broker, int, int], Fraction]:
     """The patterns of the four weeks that end with a day: the largest number of tests that pass together."""
-    cells = defaultdict(set)
+    cells: dict[Broker, set[tuple[int, int]]] = defaultdict(set)
     for (broker, n), seconds in made.outages.items():
         if number - 27 <= n <= number:
             cells[broker] |= {(n, at // 3600) for at in seconds}
@@ -296,6 +298,22 @@ def test_weekly_patterns_are_those_of_the_exact_test(made: Fleet, one_pass: Nigh
     assert {slot for own in found.values() for slot in own} == {(("busy", "sunday", 0), 6, 3)}
     row = one_pass.rows("weekly_patterns")[-1]
     assert (row["weeks"], row["outages"], row["outage_hours"]) == (4, 8, 4)
+
+
+def test_the_page_has_the_worst_first_and_how_earlier_forecasts_did(one_pass: Nights, spark: SparkSession) -> None:
+    last = day(DAYS - 1)
+    warehouse, span = Warehouse(spark, str(one_pass.folder)), Span(last, last)
+    found = memory(warehouse, span)
+    rows = [row for row in one_pass.rows("broker_memory") if row["dt"] == last and row["outages"]]
+    checks = [row for row in one_pass.rows("forecast_checks") if row["dt"] > last - timedelta(days=30)]
+
+    rows.sort(key=lambda row: -row["recurrence"])
+    assert [row.key for row in found.rows] == [broker_of(row) for row in rows]
+    assert (found.in_all, found.days) == (len(rows), DAYS)
+    assert found.forecasts == sum(row["forecasts"] for row in checks) > 0
+    assert found.held == sum(row["held"] for row in checks)
+    (pattern,) = weekly_patterns(warehouse, span).rows
+    assert (pattern.label, pattern.slot) == ("busy/sunday/0", "Sunday 03:00")
 
 
 def test_night_by_night_gives_the_rows_of_one_pass(

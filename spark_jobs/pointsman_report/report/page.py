@@ -41,6 +41,7 @@ from pointsman_report.report.sections.incident_list import (
     incidents_section,
     rolling_restarts_section,
 )
+from pointsman_report.report.sections.long_memory import memory_section, weekly_section
 from pointsman_report.report.sections.name_server_record import name_servers_section
 from pointsman_report.report.sections.outage_lengths import outages_section
 from pointsman_report.report.sections.queue_advice import queues_section
@@ -118,6 +119,8 @@ def _sections(report: Report, drawn: Drawn) -> tuple[Section | None, ...]:
     return (
         clusters_section(top),
         brokers_section(brokers, in_all=top.brokers_seen),
+        memory_section(report.memory),
+        weekly_section(report.weekly_patterns, false_discovery_rate=parameters.memory.false_discovery_rate),
         *state_sections(brokers, drawn, report.transitions, interval, parameters.flapping, in_all=top.brokers_seen),
         incidents_section(report.incidents, interval, least_brokers=parameters.incidents.brokers),
         guards_section(report.guard_periods),

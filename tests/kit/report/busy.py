@@ -18,6 +18,7 @@ from pointsman_report.report.sections.incident_list import (
     Member,
     RollingRestart,
 )
+from pointsman_report.report.sections.long_memory import Remembered, WeeklyPattern
 from pointsman_report.report.sections.name_server_record import Node, NodeClock, PartialView, PartialViews
 from pointsman_report.report.sections.outage_lengths import Distribution, Outage, OutageLengths, Step
 from pointsman_report.report.sections.queue_advice import BusyTopic, GroupLag, HotQueue, HotQueues
@@ -63,6 +64,8 @@ def busy_report() -> Report:
             a_broker("ill", class_="flapping", **known, cause="network", ranking=ranking, censored=1, outages=[outage]),
             a_broker("odd", class_="degraded", **known),
         ],
+        memory=_one(Remembered, since_on=DAY_BEFORE.isoformat()) | {"days": 31, "forecasts": 2, "held": 1},
+        weekly_patterns=_one(WeeklyPattern),
         incidents=_one(Incident, scope="host", scope_name="host-3", members=members, topics=["payments"], **because)
         | {"drawn": [IncidentPoint(TIME, 3, "host")]},
         rolling_restarts=_one(RollingRestart, members=members, version_before="1.0", version_after="2.0"),
