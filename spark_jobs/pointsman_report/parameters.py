@@ -156,6 +156,7 @@ class MemoryParameters(_Section):
     """Accepted share of false weekly patterns (Benjamini and Hochberg)."""
 
     def _broken_rules(self) -> Iterator[str]:
+        # With 7 days a sum with growing weights reaches the range of a double in 19 years.
         yield from _below(self, half_life_days=7, rank_half_life_days=7, absent_days=1)
         if self.prior_days == 0:
             yield "prior_days: is not above 0"

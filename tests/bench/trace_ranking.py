@@ -12,7 +12,7 @@ from tests.bench.trace_figures import Stretch, worst
 
 YEAR, HALF_YEAR, WEEK = 365, 182, 7
 SHARES = (0.05, 0.072, 0.1, 0.2)
-"""Shares of the machines that count as those that fail most; 0.072 is the one of the issue."""
+"""Shares of the machines that count as those that fail most."""
 
 
 @dataclass(frozen=True, slots=True)
