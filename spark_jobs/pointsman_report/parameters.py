@@ -141,6 +141,30 @@ class RankingParameters(_Section):
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryParameters(_Section):
+    """The long memory of outages, the forecast made of it, and weekly patterns."""
+
+    half_life_days: float = 180.0
+    """Time in which the weight of an outage and of a monitored day falls by half; at least 7."""
+    rank_half_life_days: float = 270.0
+    """The same for the recurrence, by which brokers are ranked."""
+    prior_days: float = 30.0
+    """Weight of the cluster's rate in a broker's, as a number of monitored days; above 0."""
+    absent_days: int = 90
+    """A broker that was not monitored for longer is no longer remembered; at least 1."""
+    false_discovery_rate: float = 0.05
+    """Accepted share of false weekly patterns (Benjamini and Hochberg)."""
+
+    def _broken_rules(self) -> Iterator[str]:
+        # With 7 days a sum with growing weights reaches the range of a double in 19 years.
+        yield from _below(self, half_life_days=7, rank_half_life_days=7, absent_days=1)
+        if self.prior_days == 0:
+            yield "prior_days: is not above 0"
+        if not 0 < self.false_discovery_rate < 1:
+            yield f"false_discovery_rate: {self.false_discovery_rate!r} is not between 0 and 1"
+
+
+@dataclass(frozen=True, slots=True)
 class HealthParameters(_Section):
     """Objectives, and limits from which queues, groups and clocks are reported."""
 
@@ -197,6 +221,7 @@ class Parameters:
     flapping: FlapParameters = field(default_factory=FlapParameters)
     incidents: IncidentParameters = field(default_factory=IncidentParameters)
     ranking: RankingParameters = field(default_factory=RankingParameters)
+    memory: MemoryParameters = field(default_factory=MemoryParameters)
     health: HealthParameters = field(default_factory=HealthParameters)
     report: ReportParameters = field(default_factory=ReportParameters)
 

@@ -5,8 +5,9 @@
 DIR holds ``intervals.csv.gz`` (node, state, start_epoch_s, stop_epoch_s; a node is grid/site/cluster/node) and
 ``expected.json``. The trace is written as raw history (a site is a cluster watched by one name server, its clusters are
 zones, an up interval's start is a REGISTERED, a down interval's an EXPIRED), run through ``pointsman-report backfill``,
-and counts, means, medians, availability and the 20 worst by outages are compared. Exit 1 if one differs. What the
-penalty, the slow track and the incidents say of it is printed beside.
+and counts, means, medians, availability and the 20 worst by outages are compared. Exit 1 if one differs, or if the long
+memory of the first year ranks the machines that fail most in the half-year after it worse than the plain count of all
+outages, or not better than the last week. What the penalty, the slow track and the incidents say is printed beside.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from tests.bench.trace_figures import (
     share_with_company,
     verdicts,
 )
+from tests.bench.trace_ranking import HALF_YEAR, YEAR, forecasts_held, precisions, recurrence_on
 
 
 def read_trace(path: Path) -> list[Stretch]:
@@ -142,8 +144,16 @@ def main() -> int:
     print(f"{'median detection':<40} {measured['median_detection_seconds']} s")
     for name, text in verdicts(warehouse, apart["worst"]):
         print(f"{name:<40} {text}")
+    split = days[0] + timedelta(days=YEAR)
+    ranked = precisions(trace, recurrence_on(warehouse, split - timedelta(days=1)), split=split)
+    print(f"\nranking of {split} for the {HALF_YEAR} days after it, average precision")
+    for share, precision in ranked.items():
+        print(f"{f'... the {share:.1%} that fail most ({precision.count})':<40} {precision}")
+    ended, held = forecasts_held(warehouse)
+    print(f"{'forecasts of 30 days that held':<40} {held / ended:.1%} of {ended}")
     print(f"\nbackfill took {wall:.0f} s")
-    return 0 if all(equal for *_, equal in lines) else 1
+    is_met = all(precision.is_met for precision in ranked.values())
+    return 0 if all(equal for *_, equal in lines) and is_met else 1
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,12 +12,14 @@ import pytest
 
 from tests.bench.replay_trace import write_history
 from tests.bench.trace_figures import Stretch, compare, counted_apart, measure, share_with_company, verdicts
+from tests.bench.trace_ranking import Precision, average_precision, precisions, recurrence_on
 from tests.spark.histories import MIDNIGHT
 from tests.spark.tables import DayRunner
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAYS = 5
+SPLIT = (MIDNIGHT + timedelta(days=3)).date()
 
 
 def trace(seed: int) -> list[Stretch]:
@@ -58,6 +61,10 @@ def test_a_trace_is_read_from_the_tables_unchanged(run_days: DayRunner, tmp_path
     assert [line for line in lines if not line[-1]] == []
     assert len(apart["worst"]) == 12
     results = dict(verdicts(tmp_path / "warehouse", apart["worst"]))
+    ranked = precisions(
+        stretches, recurrence_on(tmp_path / "warehouse", first + timedelta(days=2)), split=SPLIT, after=2
+    )
+    assert [precision.count for precision in ranked.values()] == [1, 1, 1, 2]
     assert results["flagged by the penalty"].endswith("of 12 brokers")
 
 
@@ -69,6 +76,29 @@ def test_a_figure_that_differs_is_reported() -> None:
 
     differing = [name for name, *_, equal in compare(apart, one_more) if not equal]
     assert differing == [first]
+
+
+def test_average_precision_is_the_mean_precision_at_the_ranks_of_those_wanted() -> None:
+    score = {"a": 9.0, "b": 5.0, "c": 5.0, "d": 1.0}
+
+    assert average_precision(score, {"a", "b"}) == 1
+    assert average_precision(score, {"b", "d"}) == (1 / 2 + 2 / 4) / 2
+
+
+def test_rankings_use_the_days_before_the_split_for_the_days_after_it() -> None:
+    midnight = int(MIDNIGHT.timestamp())
+    down = {"old": (-9, -9, -9, 1), "lately": (-1, 0), "next": (-20, 0, 1, 1), "new": (0, 0, 0, 0, 0)}
+    stretches = [
+        Stretch("s", "c", name, "down", midnight + day * 86_400, midnight + day * 86_400 + 9)
+        for name, days in down.items()
+        for day in days
+    ]
+    memory = {"s/old": 1.0, "s/lately": 2.0, "s/next": 3.0}
+    found = precisions(stretches, memory, split=MIDNIGHT.date())[0.1]
+
+    assert found == Precision(1, chance=1 / 3, week=1 / 2, plain_count=1 / 3, memory=1.0)
+    assert found.is_met
+    assert str(replace(found, memory=0.5)).endswith(": MISSED")
 
 
 def test_an_outage_has_company_when_two_others_of_its_site_begin_within_a_minute() -> None:

@@ -45,6 +45,7 @@ from pointsman_report.schemas.liveness_tables import (
     OBSERVER_WINDOWS,
     PARTIAL_VIEWS,
 )
+from pointsman_report.schemas.memory_tables import BROKER_MEMORY, FORECAST_CHECKS, WEEKLY_PATTERNS
 from pointsman_report.schemas.topic_tables import BLAST_RADIUS, TOPIC_CHURN, TOPIC_INTERVALS, TOPICS_AT_RISK
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.broker_facts import broker_changes, broker_facts, ordered_facts
@@ -85,10 +86,19 @@ from pointsman_report.transforms.outage_causes import (
     outages_with_facts,
     recovery_facts,
 )
+from pointsman_report.transforms.outage_memory import (
+    CHECKED_DAYS,
+    FORECAST_DAYS,
+    broker_memory,
+    forecast_checks,
+    memory_sums,
+)
 from pointsman_report.transforms.queue_reports import group_lag, queue_reports, queue_stats, topic_load
 from pointsman_report.transforms.topic_holdings import blast_radius, holdings, holdings_at_risk, topics_at_risk
 from pointsman_report.transforms.topic_intervals import statements, topic_churn, topic_intervals
 from pointsman_report.transforms.vote_sweep import sweep, votes
+from pointsman_report.transforms.weekly_patterns import DAYS as PATTERN_DAYS
+from pointsman_report.transforms.weekly_patterns import weekly_patterns
 
 _BROKER_DAY = ["dt", *INSTANCE]
 
@@ -348,6 +358,47 @@ FLAPS = Part(
 """Incidents, causes, penalty, class and rank of brokers."""
 
 
+def _broker_memory(context: Context, available: DataFrame, memory: DataFrame, checks: DataFrame) -> DataFrame:
+    sums = memory_sums(available, memory, **context.days, parameters=context.parameters.memory)
+    parameters = context.parameters.memory
+    return broker_memory(context.checkpoint(sums), memory, checks, last_day=context.last_day, parameters=parameters)
+
+
+def _weekly_patterns(context: Context, intervals: DataFrame, memory: DataFrame) -> DataFrame:
+    return weekly_patterns(intervals, memory, **context.days, parameters=context.parameters.memory)
+
+
+def _forecast_before(_: Parameters) -> int:
+    return FORECAST_DAYS
+
+
+def _checked_before(_: Parameters) -> int:
+    return CHECKED_DAYS - 1
+
+
+def _patterns_before(_: Parameters) -> int:
+    return PATTERN_DAYS - 1
+
+
+MEMORY = Part(
+    "long memory of outages, forecasts and weekly patterns",
+    (
+        Stage(
+            BROKER_MEMORY,
+            (AVAILABILITY, Before(BROKER_MEMORY, _forecast_before), Before(FORECAST_CHECKS, _checked_before)),
+            _broker_memory,
+        ),
+        Stage(
+            FORECAST_CHECKS,
+            (BROKER_MEMORY, Before(BROKER_MEMORY, _forecast_before)),
+            lambda context, memory, before: forecast_checks(memory, before, last_day=context.last_day),
+        ),
+        Stage(WEEKLY_PATTERNS, (Since(BROKER_INTERVALS, _patterns_before), BROKER_MEMORY), _weekly_patterns),
+    ),
+)
+"""Which brokers will fail next, and when they do."""
+
+
 STATEMENTS = Intermediate("statements")
 HOLDINGS = Intermediate("holdings")
 HOLDINGS_AT_RISK = Intermediate("holdings_at_risk")
@@ -423,4 +474,4 @@ HEALTH = Part(
 )
 """Objectives of clusters, punctuality of heartbeats, and load of queues."""
 
-STAGES = checked((LIVENESS, FLAPS, TOPICS, HEALTH), given=TABLES_READ)
+STAGES = checked((LIVENESS, FLAPS, MEMORY, TOPICS, HEALTH), given=TABLES_READ)

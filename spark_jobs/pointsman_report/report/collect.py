@@ -23,6 +23,7 @@ from pointsman_report.report.sections.broker_states import transitions
 from pointsman_report.report.sections.headline import headline
 from pointsman_report.report.sections.heartbeat_times import punctuality
 from pointsman_report.report.sections.incident_list import guard_periods, incidents, rolling_restarts
+from pointsman_report.report.sections.long_memory import memory, weekly_patterns
 from pointsman_report.report.sections.name_server_record import name_servers
 from pointsman_report.report.sections.outage_lengths import outage_lengths
 from pointsman_report.report.sections.planned_work import maintenance_windows
@@ -46,6 +47,8 @@ def collect_report(warehouse: Warehouse, span: Span, *, parameters: Parameters, 
         rows.unpersist()
     # One independent function for each field of the report; the last one fills two fields.
     sections: dict[str, Callable[[], Any]] = {
+        "memory": partial(memory, warehouse, span),
+        "weekly_patterns": partial(weekly_patterns, warehouse, span),
         "incidents": partial(incidents, warehouse, span),
         "rolling_restarts": partial(rolling_restarts, warehouse, span),
         "guard_periods": partial(guard_periods, warehouse, span),

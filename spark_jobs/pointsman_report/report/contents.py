@@ -17,6 +17,7 @@ from pointsman_report.report.sections.broker_changes import Changes
 from pointsman_report.report.sections.headline import Headline
 from pointsman_report.report.sections.heartbeat_times import Punctuality
 from pointsman_report.report.sections.incident_list import GuardPeriod, Incidents, RollingRestarts
+from pointsman_report.report.sections.long_memory import Memory, WeeklyPattern
 from pointsman_report.report.sections.name_server_record import NameServers
 from pointsman_report.report.sections.outage_lengths import OutageLengths
 from pointsman_report.report.sections.planned_work import MaintenanceWindow
@@ -56,6 +57,8 @@ class Report:
     headline: Headline
     brokers: list[Broker]
     brokers_left_out: int
+    memory: Memory
+    weekly_patterns: Listing[WeeklyPattern]
     incidents: Incidents
     rolling_restarts: RollingRestarts
     guard_periods: Listing[GuardPeriod]

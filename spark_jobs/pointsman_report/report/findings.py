@@ -11,6 +11,7 @@ from pointsman_report.report.meanings import ADVICE, FINDINGS, cause_name
 from pointsman_report.report.sections.name_server_record import NodeClock
 from pointsman_report.report.sections.report_basis import Completeness
 from pointsman_report.report.sections.worst_brokers import Broker
+from pointsman_report.transforms.weekly_patterns import LEAST_WEEKS, WEEKS
 
 
 def findings(report: Report) -> list[Finding]:
@@ -24,6 +25,7 @@ def findings(report: Report) -> list[Finding]:
         _budgets,
         _classes,
         _outliers,
+        _weekly_patterns,
         _name_servers,
         _agents,
         _history,
@@ -227,6 +229,21 @@ def _outliers(report: Report) -> Iterator[Finding]:
             f"(last {counted(days, 'day')}), below the flapping threshold: {some(names)}",
             "compare host, version and load with other brokers of the cluster",
             "brokers",
+        )
+
+
+def _weekly_patterns(report: Report) -> Iterator[Finding]:
+    slots: dict[str, list[str]] = {}
+    for row in report.weekly_patterns.rows:
+        slots.setdefault(row.label, []).append(row.slot)
+    if slots:
+        names = [f"{label} ({some(own, most=2)})" for label, own in slots.items()]
+        yield Finding(
+            "weekly_pattern",
+            f"{counted(len(slots), 'broker')} went down in the same hour of the week, in UTC, in at least "
+            f"{LEAST_WEEKS} of {WEEKS} weeks: {some(names)}",
+            "check what runs at that time: jobs, backups, scheduled restarts",
+            "weekly",
         )
 
 

@@ -46,6 +46,7 @@ from pointsman_report.report.sections.incident_list import (
     incidents_section,
     rolling_restarts_section,
 )
+from pointsman_report.report.sections.long_memory import memory_section, weekly_section
 from pointsman_report.report.sections.name_server_record import name_servers_section
 from pointsman_report.report.sections.outage_lengths import outages_section
 from pointsman_report.report.sections.planned_work import planned_section
@@ -141,6 +142,8 @@ def _sections(report: Report, drawn: Drawn) -> tuple[Section | None, ...]:
         brokers_section(
             brokers, drawn.intervals, window_of(interval, drawn.intervals), command, in_all=top.brokers_seen
         ),
+        memory_section(report.memory),
+        weekly_section(report.weekly_patterns, false_discovery_rate=parameters.memory.false_discovery_rate),
         *state_sections(brokers, drawn, report.transitions, interval, parameters.flapping, in_all=top.brokers_seen),
         guards_section(report.guard_periods),
         rolling_restarts_section(report.rolling_restarts),

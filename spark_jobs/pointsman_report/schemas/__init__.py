@@ -6,7 +6,14 @@ columns that end in ``_seconds``. A transform begins and ends with a ``select`` 
 
 from __future__ import annotations
 
-from pointsman_report.schemas import flapping_tables, health_tables, history_tables, liveness_tables, topic_tables
+from pointsman_report.schemas import (
+    flapping_tables,
+    health_tables,
+    history_tables,
+    liveness_tables,
+    memory_tables,
+    topic_tables,
+)
 from pointsman_report.schemas.table_types import INSTANCE, OBSERVER, Table
 
 __all__ = ["INSTANCE", "OBSERVER", "TABLES", "WAREHOUSE_VERSION", "Table"]
@@ -20,6 +27,7 @@ TABLES: dict[str, Table] = {
         *history_tables.TABLES,
         *liveness_tables.TABLES,
         *flapping_tables.TABLES,
+        *memory_tables.TABLES,
         *topic_tables.TABLES,
         *health_tables.TABLES,
     )

@@ -27,6 +27,7 @@ from pointsman_report.schemas import INSTANCE
 from pointsman_report.schemas.flapping_tables import FLAP_RANKING
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.broker_intervals import is_outage
+from pointsman_report.transforms.false_discoveries import with_discoveries
 from pointsman_report.transforms.poisson import upper_tail
 
 _CLUSTER = ("dt", "cluster")
@@ -81,13 +82,8 @@ def with_outliers(ranked: DataFrame, *, false_discovery_rate: float) -> DataFram
 
     One row per broker and day; key: ``dt``, instance.
     """
-    cluster = Window.partitionBy(*_CLUSTER)
-    tested = F.count("p_value").over(cluster)
-    nth = F.row_number().over(cluster.orderBy(F.asc_nulls_last("p_value"), "broker_name", "broker_id"))
-    passes = F.col("p_value") <= nth * F.lit(false_discovery_rate) / tested
-    numbered = ranked.withColumn("passes", passes)
-    limit = F.max(F.when(F.col("passes"), F.col("p_value"))).over(cluster)
-    return numbered.withColumn("outlier", F.coalesce(F.col("p_value") <= limit, F.lit(False))).drop("passes")
+    order = ("broker_name", "broker_id")
+    return with_discoveries(ranked, "outlier", family=_CLUSTER, order=order, rate=false_discovery_rate)
 
 
 def _rated(summed: DataFrame) -> DataFrame:

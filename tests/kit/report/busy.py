@@ -18,6 +18,7 @@ from pointsman_report.report.sections.incident_list import (
     Member,
     RollingRestart,
 )
+from pointsman_report.report.sections.long_memory import Remembered, WeeklyPattern
 from pointsman_report.report.sections.name_server_record import Node, NodeClock, PartialView, PartialViews
 from pointsman_report.report.sections.outage_lengths import Distribution, Outage, OutageLengths, Step
 from pointsman_report.report.sections.planned_work import MaintenanceWindow
@@ -74,6 +75,8 @@ def busy_report() -> Report:
             ),
             a_broker("odd", class_="degraded", **known),
         ],
+        memory=_one(Remembered, since_on=DAY_BEFORE.isoformat()) | {"days": 31, "forecasts": 2, "held": 1},
+        weekly_patterns=_one(WeeklyPattern),
         incidents=_one(
             Incident,
             incident_id="host-3",

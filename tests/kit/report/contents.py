@@ -15,6 +15,7 @@ from pointsman_report.report.sections.broker_changes import Changes
 from pointsman_report.report.sections.headline import Cluster, FlappingCounts, Headline, Named
 from pointsman_report.report.sections.heartbeat_times import Punctuality
 from pointsman_report.report.sections.incident_list import Incidents, RollingRestarts
+from pointsman_report.report.sections.long_memory import Memory
 from pointsman_report.report.sections.name_server_record import NameServers
 from pointsman_report.report.sections.outage_lengths import Distribution, OutageLengths
 from pointsman_report.report.sections.queue_advice import Queues
@@ -98,6 +99,8 @@ def calm_report(**change: Any) -> Report:
         ),
         brokers=[a_broker()],
         brokers_left_out=0,
+        memory=Memory(),
+        weekly_patterns=Listing(),
         incidents=Incidents(),
         rolling_restarts=RollingRestarts(),
         guard_periods=Listing(),

@@ -49,6 +49,12 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
             "[health]\nslo_by_cluster = 0.99\n", "slo_by_cluster: must be a table, not 0.99", id="slo-of-all-clusters"
         ),
         pytest.param("[health]\nslo_days = 30.0\n", "slo_days: must be a whole number", id="days-with-a-point"),
+        pytest.param("[memory]\nhalf_life_days = 3\n", "half_life_days: 3.0 is below 7", id="memory-too-short"),
+        pytest.param("[memory]\nabsent_days = 0\n", "absent_days: 0 is below 1", id="memory-of-nothing"),
+        pytest.param("[memory]\nprior_days = 0\n", "prior_days: is not above 0", id="prior-of-nothing"),
+        pytest.param(
+            "[memory]\nfalse_discovery_rate = 1\n", "false_discovery_rate: 1.0 is not between 0 and 1", id="all-false"
+        ),
         pytest.param("[ranking]\ndays = 7.0\n", "days: must be a whole number", id="ranking-days-with-a-point"),
         pytest.param("[flapping]\nchronic_days = 2.5\n", "chronic_days: must be a whole number", id="half-a-day"),
         pytest.param("[flapping]\nreuse_below = 0\n", "reuse_below: is not above 0", id="never-cleared"),

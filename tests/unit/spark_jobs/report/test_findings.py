@@ -11,6 +11,7 @@ import pytest
 from pointsman_report.report.findings import findings, notices
 from pointsman_report.report.sections.heartbeat_times import AgentClock
 from pointsman_report.report.sections.incident_list import GuardPeriod, Incident, RollingRestart
+from pointsman_report.report.sections.long_memory import WeeklyPattern
 from pointsman_report.report.sections.name_server_record import Node, NodeClock
 from pointsman_report.report.sections.queue_advice import GroupBehind
 from pointsman_report.report.sections.report_basis import with_more_rows
@@ -201,6 +202,18 @@ def test_an_outlier_is_a_finding_unless_its_class_is_one() -> None:
     (slow,) = findings(calm_report(brokers=brokers))
     assert slow.text.startswith("1 broker with an outage rate above the cluster's (last 7 days)")
     assert slow.text.endswith(": c/a/0 (6 outages)")
+
+
+def test_a_weekly_pattern_is_a_finding_with_its_brokers_and_their_hours() -> None:
+    sunday = a_row(WeeklyPattern, weekday=6, hour=3)
+    rows = [sunday, *(replace(sunday, broker_name="daily", weekday=day, hour=23) for day in range(4))]
+    (finding,) = findings(calm_report(weekly_patterns={"rows": rows, "in_all": 5}))
+
+    assert (finding.kind, finding.see) == ("weekly_pattern", "weekly")
+    assert finding.text == (
+        "2 brokers went down in the same hour of the week, in UTC, in at least 3 of 4 weeks: "
+        "orders/broker-a/1 (Sunday 03:00), orders/daily/1 (Monday 23:00, Tuesday 23:00 and 2 more)"
+    )
 
 
 def test_a_day_is_stale_with_more_rows_than_it_was_computed_from_and_not_with_fewer() -> None:

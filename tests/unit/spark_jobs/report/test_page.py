@@ -20,6 +20,7 @@ from pointsman_report.report.drawing import VARIABLES
 from pointsman_report.report.page import TEMPLATES, page
 from pointsman_report.report.sections.broker_states import Drawn
 from pointsman_report.report.sections.incident_list import GuardPeriod, Incident, Incidents, Member, RollingRestart
+from pointsman_report.report.sections.long_memory import Remembered, WeeklyPattern
 from pointsman_report.report.sections.outage_lengths import Outage
 from pointsman_report.report.sections.planned_work import MaintenanceWindow
 from pointsman_report.report.sections.watch_gaps import StoppedBefore
@@ -169,6 +170,37 @@ def test_guards_and_rolling_restarts_have_sections_where_there_were_any() -> Non
     ]
     assert tables["Expiry guard"].rows[1][2] == "still on"
     assert tables["Rolling restarts"].rows[0][2:7] == ["3", "2026-03-05 10:03:00", "\N{EN DASH}", "3", "1 min"]
+
+
+def test_outages_to_expect_are_listed_from_thirty_days_of_memory_on() -> None:
+    row = a_row(Remembered, since_on="2026-01-02", outages=1_200, ratio=3.14, expected=16.2, low=7, high=29)
+    known: dict[str, Any] = {"rows": [row], "in_all": 1}
+    few, many = (report_of(memory=known | {"days": days}) for days in (29, 30))
+    checked = report_of(memory=known | {"days": 365, "forecasts": 310, "held": 282})
+
+    assert "Outages to expect" not in render(report_of())
+    assert "Outages of 29 days are remembered." in render(few)
+    assert "Outages to expect" not in tables_of(render(few))
+    assert tables_of(render(many))["Outages to expect"].rows == [
+        [
+            "broker-a/1 | orders",
+            "1,200 | since 2026-01-02",
+            "1.0",
+            "3.1 \N{MULTIPLICATION SIGN} cluster",
+            "16.2 | 7 to 29",
+        ]
+    ]
+    assert "No such forecast has ended yet." in render(many)
+    assert "Of 310 such forecasts that ended in the last 30 nights, 90.9 % held." in render(checked)
+
+
+def test_weekly_patterns_are_listed_with_the_test_that_found_them() -> None:
+    row = a_row(WeeklyPattern, weekday=6, hour=3, weeks=4, outages=8, p_value=4.9e-9)
+    text = render(report_of(weekly_patterns={"rows": [row], "in_all": 1}))
+
+    assert tables_of(text)["Weekly patterns"].rows == [["broker-a/1 | orders", "Sunday 03:00", "4", "8", "5e-09"]]
+    assert "false discovery rate 5 %, Benjamini and Hochberg" in " ".join(text.split())
+    assert "Weekly patterns" not in render(report_of())
 
 
 def test_a_broker_is_shown_with_its_owner_and_its_first_day() -> None:
