@@ -89,6 +89,11 @@ def _measure(report: Report, work: Path, brokers: int) -> None:
             f"{stage.shuffle_written / 1e6:7,.1f} MB, longest {max(stage.task_seconds):5.1f} s, "
             f"{stage.skew:4.1f} times the median",
         )
+    of_one = [stage for stage in stages if len(stage.task_seconds) == 1]
+    most, cpu = max(stage.bytes_read for stage in of_one), sum(stage.cpu_seconds for stage in of_one)
+    report.figure(
+        "  stages of one task", f"{len(of_one)}, at most {most / 1e6:.1f} MB read, {cpu:.0f} s of CPU together"
+    )
     single = alone(stages)
     report.figure(
         f"  stages of one task over {ALONE_BYTES / 2**20:.0f} MB",
