@@ -271,7 +271,7 @@ def test_copies_of_a_row_are_written_once_and_all_rows_divided_and_sorted_once(
     at = f"{DAY}T10:00:00+00:00"
     row: Row = {"schema_version": 2, "event": "HEARTBEATS", "node": "ns-1:9876", "boot_id": "b", "event_at": at}
     rows = registration_events(spark, [row | {"seq": n % 60, "uptime_ms": n} for n in range(100)]).repartition(3)
-    once = each_once(divided(rows, REGISTRATION_EVENTS.keys, {DAY: 100}, spark), divided_by=FILE)
+    once = each_once(divided(rows, REGISTRATION_EVENTS.keys, {DAY: 100}, spark), FILE)
     written = once.drop(FILE).sortWithinPartitions("dt", *REGISTRATION_EVENTS.keys)
 
     assert sorted((found["seq"], found["uptime_ms"]) for found in written.collect()) == [(n, n) for n in range(60)]

@@ -102,7 +102,7 @@ class SparkPast:
         if self.warehouse is not None:
             files = unread(files, read_ledger(self, files), Window(first_day, last_day))
         parsed = history_rows.parsed_lines(self.history.lines(files))
-        fresh = history_rows.registration_events(parsed, first_day=first_day, last_day=last_day)
+        fresh = history_rows.each_once(history_rows.with_copies(parsed, first_day=first_day, last_day=last_day))
         if stored is None:
             return fresh
         numbers = stored.select(*OBSERVER, "seq")

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -108,9 +107,12 @@ def _stage(warehouse: Warehouse, window: Window, parsed: DataFrame, reading: _Re
     stored = warehouse.read_days(REGISTRATION_EVENTS, touched - reading.reread)
     stored_counts = counted(stored) if touched - reading.reread else {}
     sizes = {day: rows_by_day[day] + stored_counts.get(day, 0) for day in touched}
-    events = history_rows.registration_events(parsed, stored, **days)
+    events = history_rows.with_copies(parsed, stored, **days)
     if touched:
-        once = partial(history_rows.each_once, divided_by=FILE)
+
+        def once(rows: DataFrame) -> DataFrame:
+            return history_rows.each_once(rows, FILE)
+
         warehouse.stage(REGISTRATION_EVENTS, events, days=touched, counts=sizes, in_file=once)
     _stage_quarantine(warehouse, window, parsed, reading, {c["day"] for c in counts if c["bad_lines"]})
     late = _late_by_file(warehouse, window, parsed) if any(count["older_rows"] for count in counts) else {}

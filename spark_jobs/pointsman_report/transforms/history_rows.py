@@ -108,9 +108,7 @@ def _problem() -> Column:
     )
 
 
-def registration_events(
-    parsed: DataFrame, stored: DataFrame | None = None, *, first_day: date, last_day: date
-) -> DataFrame:
+def with_copies(parsed: DataFrame, stored: DataFrame | None = None, *, first_day: date, last_day: date) -> DataFrame:
     """Return the good rows read, and the rows that the warehouse already holds.
 
     One row per copy of a row of the history; key: that of `each_once`, which copies share.
@@ -121,16 +119,16 @@ def registration_events(
     return read if stored is None else stored.select(*columns).unionByName(read)
 
 
-def each_once(rows: DataFrame, *, divided_by: str) -> DataFrame:
+def each_once(rows: DataFrame, *divided_by: str) -> DataFrame:
     """Return each row of the history once: of the rows with one number the smallest, regardless of file and run.
 
-    ``divided_by``: a column that follows from the key, and by which the rows are divided: Spark does not divide them
+    ``divided_by``: columns that follow from the key, and by which the rows are divided: Spark does not divide them
     again.
 
     One row per row of the history; key: ``dt``, observer, ``seq``.
     """
     others = (name for name in REGISTRATION_EVENTS.columns if name not in _ROW)
-    same_row = Window.partitionBy(*_ROW, divided_by).orderBy(*others)
+    same_row = Window.partitionBy(*_ROW, *divided_by).orderBy(*others)
     once = rows.withColumn("copy", F.row_number().over(same_row)).filter(F.col("copy") == 1)
     return once.drop("copy")
 
