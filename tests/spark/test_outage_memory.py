@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from fractions import Fraction
 from itertools import pairwise
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from pointsman_report.report.sections.long_memory import memory, weekly_patterns
 from pointsman_report.report.span import Span
 from pointsman_report.schemas import TABLES
 from pointsman_report.schemas.table_types import DOUBLE, LONG, struct
+from pointsman_report.transforms import weekly_patterns as weekly
 from pointsman_report.transforms.negative_binomial import quantiles
 from pointsman_report.transforms.weekly_patterns import p_value
 from tests.spark.tables import DayRunner
@@ -298,6 +300,28 @@ def test_weekly_patterns_are_those_of_the_exact_test(made: Fleet, one_pass: Nigh
     assert {slot for own in found.values() for slot in own} == {(("busy", "sunday", 0), 6, 3)}
     row = one_pass.rows("weekly_patterns")[-1]
     assert (row["weeks"], row["outages"], row["outage_hours"]) == (4, 8, 4)
+
+
+def test_outages_from_before_the_memory_began_make_no_pattern_more_likely(
+    one_pass: Nights, spark: SparkSession
+) -> None:
+    """The first night of this release has the intervals of four weeks, and a memory of one day."""
+    last = day(DAYS - 1)
+    warehouse = Warehouse(spark, str(one_pass.folder))
+    intervals = warehouse.read("broker_intervals", first_day=last - timedelta(days=27), last_day=last)
+    remembered = warehouse.read("broker_memory", first_day=last, last_day=last)
+    whole, fresh = (
+        weekly.weekly_patterns(intervals, rows, first_day=last, last_day=last, parameters=PARAMETERS.memory).first()
+        for rows in (remembered, remembered.withColumn("since_on", col("dt")))
+    )
+
+    assert whole is not None
+    assert fresh is not None
+    first_sunday = next(on for on in (last - timedelta(days=27 - n) for n in range(7)) if on.weekday() == 6)
+    hours = 24 * ((last - first_sunday).days + 1)
+    assert fresh["p_value"] == pytest.approx(float(1 / Fraction(comb(hours, 4))))
+    assert whole["p_value"] < fresh["p_value"]
+    assert (fresh["broker_name"], fresh["weekday"], fresh["hour"]) == ("sunday", 6, 3)
 
 
 def test_the_page_has_the_worst_first_and_how_earlier_forecasts_did(one_pass: Nights, spark: SparkSession) -> None:

@@ -50,17 +50,22 @@ def weekly_patterns(
     )
     spread = hours.withColumn("dt", F.explode(reached))
     # Each hour of a slot is in another week.
-    slots = spread.groupBy(*_BROKER_DAY, *_SLOT).agg(F.count("*").alias("weeks"), F.sum("outages").alias("outages"))
-    brokers = slots.groupBy(*_BROKER_DAY).agg(F.sum("weeks").alias("outage_hours"))
+    slots = spread.groupBy(*_BROKER_DAY, *_SLOT).agg(
+        F.count("*").alias("weeks"), F.sum("outages").alias("outages"), F.min("began_on").alias("first_on")
+    )
+    brokers = slots.groupBy(*_BROKER_DAY).agg(F.sum("weeks").alias("outage_hours"), F.min("first_on").alias("first_on"))
     several = brokers.filter(F.col("outage_hours") >= LEAST_WEEKS)
     tested = several.groupBy("dt").agg((F.count("*") * SLOTS).alias("tested"))
-    remembered = F.least(F.lit(DAYS), F.datediff("dt", "since_on") + 1)
+    # The memory of a warehouse of an earlier release begins later than its intervals.
+    known_from = F.least("since_on", "first_on")
+    remembered = F.least(F.lit(DAYS), F.datediff("dt", known_from) + 1)
     repeated = (
         slots.filter(F.col("weeks") >= LEAST_WEEKS)
+        .drop("first_on")
         .join(several, on=list(_BROKER_DAY), how="inner")
         .join(F.broadcast(tested), on="dt", how="inner")
-        .join(memory.select(*_BROKER_DAY, (remembered * 24).alias("hours")), on=list(_BROKER_DAY), how="inner")
-        .withColumn("p_value", p_value(F.col("weeks"), F.col("outage_hours"), F.col("hours")))
+        .join(memory.select(*_BROKER_DAY, "since_on"), on=list(_BROKER_DAY), how="inner")
+        .withColumn("p_value", p_value(F.col("weeks"), F.col("outage_hours"), remembered * 24))
     )
     found = with_discoveries(
         repeated,
