@@ -387,8 +387,8 @@ async def test_every_call_ends_by_its_timeout_when_the_broker_hangs(brokers: Bro
                 await call()
             assert loop.time() - began < TIMEOUT_SECONDS / 3
     await brokers.bring_up(addr)
-    await send(transport, addr, "c")
-    assert (await pull(transport, addr, 0)).messages[-1].body == b"c"
+    await send(transport, addr, "c")  # "b" waits in an earlier connection: the broker may take it after this one
+    assert "c" in bodies(await pull(transport, addr, 0))
 
 
 async def test_a_broker_that_hangs_while_a_pull_waits_makes_it_fail(brokers: BrokersUnderTest) -> None:
