@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman.group_topics import is_group_topic
+from pointsman.names import printable
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.json_document import (
     MASTER_ID,
@@ -23,7 +24,7 @@ from pointsman_client import AbsentBroker, NoBrokerUpError
 from pointsman_ctl.options.command_options import in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.name_completion import complete_topics
-from pointsman_ctl.output.operator_texts import logical_queues_text, perm_text, printable, utc_of
+from pointsman_ctl.output.operator_texts import logical_queues_text, perm_text, utc_of
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table, state_cell
 
 

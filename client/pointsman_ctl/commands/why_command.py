@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import Document, enum_name, to_document
@@ -29,7 +30,6 @@ from pointsman_ctl.output.operator_texts import (
     hang_text,
     moment_text,
     outage_text,
-    printable,
     reason_text,
     time_text,
     utc_of,

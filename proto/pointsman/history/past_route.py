@@ -1,24 +1,15 @@
-"""``route-at``: the route of a topic at a moment, as returned by each name server."""
+"""The route of a topic at a moment, as returned by each name server."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pointsman_report.io.past import Past, TopicQuestion
-from pointsman_report.questions.replay import GroupView, Replay, ReplicaView
-from pointsman_report.questions.topic_history import (
-    Group,
-    HistoryRow,
-    NameServerRun,
-    Queues,
-    TopicHistory,
-    days_before,
-    topic_history_of,
-)
-from pointsman_report.report.formatting import printable
+from pointsman.history.replay import GroupView, Replay, ReplicaView
+from pointsman.history.topic_history import Group, HistoryRow, NameServerRun, Queues, TopicHistory
+from pointsman.names import printable
 
 ROUTE, UNKNOWN_TOPIC, NO_DATA = "route", "unknown topic at that time", "no data for that time"
 NOT_READ = "no history was read for that time"
@@ -243,14 +234,6 @@ def _node_line(node: NodeView, zone: ZoneInfo) -> str:
     back = "" if node.rows_back_at is None else f", next row {format_time(node.rows_back_at, zone)}: rows are missing"
     last = format_time(node.last_row_at, zone)
     return f"name server {printable(node.node)}: {node.state}, last row {last}{back}{lost}"
-
-
-def route_at(past: Past, topic: str, at: datetime, *, cluster: str | None) -> RouteResult:
-    """Compute the result from the rows of the moment's day and of the day before."""
-    at = at.astimezone(UTC)
-    question = TopicQuestion(topic, at, *days_before(at), cluster)
-    result = route_of(topic_history_of(past, question), topic, at, cluster=cluster)
-    return replace(result, of_tables=past.has_tables, of_files=past.has_files)
 
 
 def route_of(history: TopicHistory, topic: str, at: datetime, *, cluster: str | None) -> RouteResult:
