@@ -6,11 +6,12 @@ Runs in the worker process. A row is in the folder of its day, since a file clos
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from datetime import date
-from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 
 from pointsman.history.row_format import ROUTINE, Row
@@ -31,8 +32,14 @@ See = Callable[[Line], None]
 """Takes a line; each may come several times."""
 Group = tuple[str, str]
 """A cluster and a broker name."""
+Place = tuple[int, str, int]
+"""Where a row is in the order of a day: the begin of its run on that day, its boot_id, its number."""
+FIRST_PLACE: Place = (0, "", 0)
 EVER_US = 2**62
 """A moment after every row."""
+
+
+LAST_PLACE: Place = (EVER_US, "", 0)
 
 
 class TooManyRows(Exception):
@@ -126,6 +133,60 @@ class PastFiles:
                     if line.node == self.node:
                         see(line)
 
+    def visit_newest_first(
+        self,
+        day: date,
+        blocks: Blocks,
+        see: Callable[[Place, Line], None],
+        needs: Callable[[Place, Place], bool],
+    ) -> None:
+        """As `visit` for one day, the newest files first, each line with its place in the order of the day's rows.
+
+        ``needs``: whether a file is needed with rows from the first place to the second. Raises OSError.
+        """
+        for attempt in range(MAX_READS):
+            try:
+                self._visit_newest_first(day, blocks, see, needs)
+                break
+            except FileNotFoundError:
+                if attempt == MAX_READS - 1:
+                    raise
+
+    def _visit_newest_first(
+        self,
+        day: date,
+        blocks: Blocks,
+        see: Callable[[Place, Line], None],
+        needs: Callable[[Place, Place], bool],
+    ) -> None:
+        began: dict[str, int] = {}
+        files = [(file, self._index(file)) for file in self._files(day)]
+        for file, index in files:
+            # An open file has the rows of one run, by time.
+            opened = itertools.islice((line for line in lines_of(file.path) if line.node == self.node), 1)
+            runs = opened if index is None else index.runs
+            for run in runs:
+                first_us = run.at_us if isinstance(run, Line) else run.first_us
+                began[run.boot_id] = min(first_us, began.get(run.boot_id, first_us))
+
+        def span(index: FileIndex | None) -> tuple[Place, Place]:
+            if index is None or not index.runs:
+                return FIRST_PLACE, LAST_PLACE
+            places = [
+                (began[run.boot_id], run.boot_id, seq) for run in index.runs for seq in (run.first_seq, run.last_seq)
+            ]
+            return min(places), max(places)
+
+        spans = ((*span(index), number) for number, (_, index) in enumerate(files))
+        for first, last, number in sorted(spans, key=itemgetter(1), reverse=True):
+            if not needs(first, last):
+                continue
+            file, index = files[number]
+            for block in [None] if index is None else blocks(index):
+                for line in lines_of(file.path, block):
+                    if line.node == self.node:
+                        see((began.setdefault(line.boot_id, line.at_us), line.boot_id, line.seq), line)
+
     def observers(self, days: Collection[date], at_us: int) -> list[ObserverRows]:
         """Count the rows of each run; ``at_us``: the moment, microseconds since 1970. Raises OSError."""
         for _ in range(MAX_READS - 1):
@@ -139,29 +200,32 @@ class PastFiles:
         files = [file for day in days for file in self._files(day)]
         for file in files:
             index = self._index(file)
-            known = None if index is None else [run.observer(self.node, index.days, at_us) for run in index.runs]
-            for run in () if index is None else index.runs:
-                numbers[run.boot_id].append((run.first_seq, run.last_seq))
-            if known is not None and None not in known:
-                found += (each for each in known if each is not None)
-                continue
-            rows = self._counts([file])
-            found += counted(rows, at_us)
             if index is None:
+                rows = self._counts(file)
+                found += counted(rows, at_us)
                 for each in counted(rows, EVER_US):
                     numbers[each.boot_id].append((each.first_seq or 0, each.last_seq or 0))
+                continue
+            for run in index.runs:
+                numbers[run.boot_id].append((run.first_seq, run.last_seq))
+                observer = run.observer(self.node, index.days, at_us)
+                if observer is not None:
+                    found.append(observer)
+                    continue
+                rows = self._counts(file, index.blocks[run.block])
+                found += counted((row for row in rows if row["boot_id"] == run.boot_id), at_us)
         if any(_overlap(ranges) for ranges in numbers.values()):
-            return counted(self._counts(files), at_us)
+            once = {(row["boot_id"], row["seq"]): row for file in files for row in self._counts(file)}
+            return counted(once.values(), at_us)
         return joined(found)
 
-    def _counts(self, files: Iterable[HistoryFile]) -> Collection[Row]:
-        """Return what is counted of each row, each once."""
+    def _counts(self, file: HistoryFile, block: Block | None = None) -> Collection[Row]:
+        """Return what is counted of each row of a file, or of a block of it, each once."""
         found: dict[tuple[str, int], Row] = {}
-        for file in files:
-            for line in lines_of(file.path):
-                if line.node == self.node:
-                    fields = {"node": line.node, "boot_id": line.boot_id, "seq": line.seq}
-                    found[line.boot_id, line.seq] = {**fields, "at": line.at_us, "dt": file.day}
+        for line in lines_of(file.path, block):
+            if line.node == self.node:
+                fields = {"node": line.node, "boot_id": line.boot_id, "seq": line.seq}
+                found[line.boot_id, line.seq] = {**fields, "at": line.at_us, "dt": file.day}
         return found.values()
 
     # --- what questions need ----------------------------------------------------------------------------------
@@ -228,4 +292,4 @@ class PastFiles:
 def _overlap(ranges: list[tuple[int, int]]) -> bool:
     """Return whether a number may be in two files."""
     ranges = sorted(ranges)
-    return any(first <= last for (_, last), (first, _) in pairwise(ranges))
+    return any(first <= last for (_, last), (first, _) in itertools.pairwise(ranges))

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -27,9 +27,10 @@ NOT_INDEXED = frozenset({"HEARTBEAT", "HEARTBEATS", "NAMESRV_ALIVE", "QUEUE_STAT
 
 @dataclass(slots=True)
 class RunRows:
-    """The rows of one run in one file."""
+    """The rows of one run in one block."""
 
     boot_id: str
+    block: int
     rows: int
     first_us: int
     last_us: int
@@ -40,7 +41,7 @@ class RunRows:
     """Time of the row with the least number."""
 
     def observer(self, node: str, days: frozenset[date], at_us: int) -> ObserverRows | None:
-        """Return the counts for a moment; None if it lies between the rows of this file, which must be read then."""
+        """Return the counts for a moment; None if it lies between the rows of the block, which must be read then."""
         if self.first_us <= at_us < self.last_us:
             return None
         is_before = self.last_us <= at_us
@@ -61,9 +62,10 @@ class RunRows:
 
 @dataclass(slots=True)
 class FileIndex:
-    """What one file has of one node; ``groups`` and ``topics``: numbers of blocks, those of no cluster under ``""``.
+    """What one file has of one node: the numbers of the blocks with rows of each broker name, topic and kind of event.
 
-    A row about a complete cluster has the broker name ``""``. ``changes``: blocks with changes by operators.
+    ``groups`` has rows of no cluster under ``""``, those about a complete cluster under the broker name ``""``.
+    ``changes``: blocks with changes by operators.
     """
 
     size: int
@@ -72,6 +74,7 @@ class FileIndex:
     days: frozenset[date] = frozenset()
     groups: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     topics: dict[str, list[int]] = field(default_factory=dict)
+    kinds: dict[str, list[int]] = field(default_factory=dict)
     changes: list[int] = field(default_factory=list)
 
     def chosen(self, numbers: Iterable[int]) -> list[Block]:
@@ -86,21 +89,24 @@ class FileIndex:
             found += [*of_cluster.get(name, ()), *of_cluster.get("", ())]
         return self.chosen(found)
 
-    def of_clusters(self, cluster: str | None) -> list[Block]:
-        """Return the blocks with rows of a cluster, or with any that are indexed."""
-        chosen = self.groups.values() if cluster is None else [self.groups.get(cluster, {})]
-        return self.chosen(number for names in chosen for numbers in names.values() for number in numbers)
+    def of_kinds(self, is_asked_for: Callable[[str], bool], *, cluster: str | None) -> list[Block]:
+        """Return the blocks with events of these kinds and, if it is given, of a cluster."""
+        found = {number for kind, numbers in self.kinds.items() if is_asked_for(kind) for number in numbers}
+        if cluster is not None:
+            found &= {number for numbers in self.groups.get(cluster, {}).values() for number in numbers}
+        return self.chosen(found)
 
 
 def build(path: Path, node: str) -> FileIndex:
     """Read a file and return its index. Raises OSError."""
     size = path.stat().st_size
     begins: list[int] = []
-    runs: dict[str, RunRows] = {}
-    counted: set[tuple[str, int]] = set()
+    runs: dict[tuple[str, int], RunRows] = {}
+    counted: set[tuple[int, str, int]] = set()
     days: set[date] = set()
     groups: dict[tuple[str, str], dict[int, None]] = defaultdict(dict)
     topics: dict[str, dict[int, None]] = defaultdict(dict)
+    kinds: dict[str, dict[int, None]] = defaultdict(dict)
     changes: dict[int, None] = {}
     for begin, text in texts_of(path):
         if not begins or begins[-1] != begin:
@@ -108,14 +114,15 @@ def build(path: Path, node: str) -> FileIndex:
         line = read_line(text)
         if line is None or line.node != node:
             continue
-        if (line.boot_id, line.seq) not in counted:
-            counted.add((line.boot_id, line.seq))
-            _count(runs, line)
+        number = len(begins) - 1
+        if (number, line.boot_id, line.seq) not in counted:
+            counted.add((number, line.boot_id, line.seq))
+            _count(runs, number, line)
         days.add(moment_of(line.at_us).date())
         if line.event in NOT_INDEXED:
             continue
-        number = len(begins) - 1
         groups[line.cluster or "", line.broker_name or ""][number] = None
+        kinds[line.event][number] = None
         if line.may_have_author:
             changes[number] = None
         if line.event == "TOPICS":
@@ -126,6 +133,7 @@ def build(path: Path, node: str) -> FileIndex:
     found.runs, found.days, found.changes = list(runs.values()), frozenset(days), list(changes)
     for (cluster, name), numbers in groups.items():
         found.groups.setdefault(cluster, {})[name] = list(numbers)
+    found.kinds = {kind: list(numbers) for kind, numbers in kinds.items()}
     found.topics = {topic: list(numbers) for topic, numbers in topics.items()}
     return found
 
@@ -138,11 +146,11 @@ def topics_in(row: Row | None) -> set[str]:
     return found | {topic for topic in removed if isinstance(topic, str)} if isinstance(removed, list) else found
 
 
-def _count(runs: dict[str, RunRows], line: Line) -> None:
-    run = runs.get(line.boot_id)
+def _count(runs: dict[tuple[str, int], RunRows], block: int, line: Line) -> None:
+    run = runs.get((line.boot_id, block))
     if run is None:
-        runs[line.boot_id] = RunRows(
-            line.boot_id, 1, line.at_us, line.at_us, line.seq, line.seq, first_seq_us=line.at_us
+        runs[line.boot_id, block] = RunRows(
+            line.boot_id, block, 1, line.at_us, line.at_us, line.seq, line.seq, first_seq_us=line.at_us
         )
         return
     run.rows += 1
@@ -165,6 +173,7 @@ def save(index: FileIndex, to: Path) -> None:
         "days": sorted(day.isoformat() for day in index.days),
         "groups": index.groups,
         "topics": index.topics,
+        "kinds": index.kinds,
         "changes": index.changes,
     }
     to.parent.mkdir(parents=True, exist_ok=True)
@@ -193,6 +202,7 @@ def load(path: Path, *, size: int) -> FileIndex | None:
             frozenset(map(date.fromisoformat, document["days"])),
             document["groups"],
             document["topics"],
+            document["kinds"],
             document["changes"],
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
