@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from datetime import date
 from operator import itemgetter
@@ -18,11 +18,13 @@ from pointsman.history.row_format import ROUTINE, Row
 from pointsman.history.topic_selection import ObserverRows, TopicRows, counted, is_of, joined, lean, mentions
 from pointsman_namesrv.history import past_index
 from pointsman_namesrv.history.folder import HistoryFile, day_folder, day_folders, file_node, files_of
-from pointsman_namesrv.history.past_index import FileIndex
+from pointsman_namesrv.history.past_index import FileIndex, overlap
 from pointsman_namesrv.history.past_lines import Block, Line, lines_of
 
 MAX_ROWS = 50_000
 """Rows that one question may hold in memory; each takes about 1.5 kB."""
+MAX_CACHED, MAX_CACHED_BYTES = 64, 64 * 1024
+"""Indexes that stay in memory, and their size on the disk: those of two days, except the first file of each."""
 MAX_READS = 3
 """Attempts to read files that are compressed in the meantime."""
 
@@ -53,6 +55,7 @@ class PastFiles:
         self.node = node
         self._raw, self._indexes = directory / "raw", directory / "index"
         self._file_node = file_node(node)
+        self._cached: OrderedDict[tuple[Path, int], FileIndex] = OrderedDict()
 
     # --- files ------------------------------------------------------------------------------------------------
 
@@ -73,12 +76,21 @@ class PastFiles:
         """Return the index of a closed file, built if it has none; None for a file that is written or not packed."""
         if not file.packed:
             return None
+        key = (file.path, file.size)
+        if key in self._cached:
+            self._cached.move_to_end(key)
+            return self._cached[key]
         path = self._index_path(file)
         found = past_index.load(path, size=file.size)
         if found is None:
             found = past_index.build(file.path, self.node)
             with contextlib.suppress(OSError):  # a question can be answered without it
                 past_index.save(found, path)
+        with contextlib.suppress(OSError):
+            if path.stat().st_size <= MAX_CACHED_BYTES:
+                self._cached[key] = found
+        if len(self._cached) > MAX_CACHED:
+            self._cached.popitem(last=False)
         return found
 
     def index_next(self) -> bool:
@@ -197,6 +209,7 @@ class PastFiles:
     def _observers(self, days: Collection[date], at_us: int) -> list[ObserverRows]:
         found: list[ObserverRows] = []
         numbers: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        has_repeats = False
         files = [file for day in days for file in self._files(day)]
         for file in files:
             index = self._index(file)
@@ -206,15 +219,15 @@ class PastFiles:
                 for each in counted(rows, EVER_US):
                     numbers[each.boot_id].append((each.first_seq or 0, each.last_seq or 0))
                 continue
+            known, unknown = index.observers(self.node, at_us)
+            found += known
+            for part in unknown:
+                rows = self._counts(file, index.blocks[part.block])
+                found += counted((row for row in rows if row["boot_id"] == part.boot_id), at_us)
             for run in index.runs:
                 numbers[run.boot_id].append((run.first_seq, run.last_seq))
-                observer = run.observer(self.node, index.days, at_us)
-                if observer is not None:
-                    found.append(observer)
-                    continue
-                rows = self._counts(file, index.blocks[run.block])
-                found += counted((row for row in rows if row["boot_id"] == run.boot_id), at_us)
-        if any(_overlap(ranges) for ranges in numbers.values()):
+                has_repeats = has_repeats or index.has_repeats
+        if has_repeats or any(overlap(ranges) for ranges in numbers.values()):
             once = {(row["boot_id"], row["seq"]): row for file in files for row in self._counts(file)}
             return counted(once.values(), at_us)
         return joined(found)
@@ -287,9 +300,3 @@ class PastFiles:
 
         self.visit(days, blocks, see)
         return found
-
-
-def _overlap(ranges: list[tuple[int, int]]) -> bool:
-    """Return whether a number may be in two files."""
-    ranges = sorted(ranges)
-    return any(first <= last for (_, last), (first, _) in itertools.pairwise(ranges))
