@@ -111,9 +111,10 @@ def write_history(directory: Path, rows: Iterable[Row], *, packed: bool = False,
         files.setdefault(folder / name, []).append(json.dumps(row))
     for path, lines in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = "".join(f"{line}\n" for line in lines)
         if packed:
-            path.with_suffix(".jsonl.gz").write_bytes(gzip.compress(content.encode()))
+            # Of several members, as name servers write them.
+            parts = ("".join(f"{line}\n" for line in lines[at : at + 20]) for at in range(0, len(lines), 20))
+            path.with_suffix(".jsonl.gz").write_bytes(b"".join(gzip.compress(part.encode()) for part in parts))
         else:
-            path.write_text(content, encoding="utf-8")
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return directory

@@ -1,8 +1,9 @@
 """The worker process that answers questions about the past: one at a time, from standard input to standard output.
 
 ``python -m pointsman_namesrv.history.past_worker DIRECTORY NODE MEMORY_BYTES``. A message is four bytes of length,
-big-endian, and a JSON object. While no question waits it indexes closed files. It ends when its input ends, which is
-when the name server ends, however it ends.
+big-endian, and a JSON object. A question is one; a reply is its head, and one for each item of its list, so that the
+name server's loop reads no long message. While no question waits the worker indexes closed files. It ends when its
+input ends, which is when the name server ends, however that ends.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ INDEX_PAUSE_SECONDS = 0.2
 IDLE_SECONDS = 60.0
 """Interval of the search for files to index, once all are."""
 _LENGTH_BYTES = 4
+MAX_REPLY_BYTES = 2_500_000
+"""So that the answer fits into one gRPC message."""
 
 
 def main(directory: str, node: str, memory_bytes: int) -> None:
@@ -43,18 +46,25 @@ def main(directory: str, node: str, memory_bytes: int) -> None:
         asked = _read()
         if asked is None:
             return
-        _write(_answered(files, asked))
+        for message in _answered(files, asked):
+            _write(message)
         pause = INDEX_PAUSE_SECONDS
 
 
-def _answered(files: PastFiles, asked: bytes) -> bytes:
+def _answered(files: PastFiles, asked: bytes) -> list[bytes]:
+    """Return the messages of a reply: its head, and each item of its list."""
     try:
-        reply: dict[str, Any] = {"answer": answer(files, json.loads(asked))}
+        found = answer(files, json.loads(asked))
+        name = "events" if "events" in found else "brokers"
+        items = [json.dumps(item).encode() for item in found.pop(name)]
+        reply: dict[str, Any] = {"answer": found, "list": name, "items": len(items)}
+        if sum(map(len, items)) > MAX_REPLY_BYTES:
+            reply, items = {"too_large": True}, []
     except (TooManyRows, MemoryError):
-        reply = {"too_large": True}
+        reply, items = {"too_large": True}, []
     except Exception as error:  # noqa: BLE001  # the name server logs it
-        reply = {"failed": f"{type(error).__name__}: {error}"}
-    return json.dumps(reply).encode()
+        reply, items = {"failed": f"{type(error).__name__}: {error}"}, []
+    return [json.dumps(reply).encode(), *items]
 
 
 def _index(files: PastFiles) -> bool:

@@ -18,6 +18,7 @@ from pointsman.clock import Clock
 from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.history.past_files import MAX_ROWS
 from pointsman_namesrv.node_metrics import PastMetrics
+from pointsman_namesrv.slices import PAUSE_SECONDS, Slices
 
 MAX_WAITING = 8
 """Questions that wait for the one being answered."""
@@ -126,7 +127,7 @@ class PastWorkerLink:
             self._metrics.seconds.observe(seconds)
             self._count(question, "completed" if outcome == "answer" else outcome)
         if outcome == "too_large":
-            raise QuestionTooLarge(f"{MAX_ROWS:,} rows of history")
+            raise QuestionTooLarge(f"{MAX_ROWS:,} rows of history, or its text than 2.5 MB")
         if outcome == "failed":
             facts = {"error": reply["failed"], "kind": question["kind"]}
             log.error("question about the past failed", extra={"facts": facts})
@@ -156,10 +157,13 @@ class PastWorkerLink:
         assert process.stdout is not None  # noqa: S101
         process.stdin.write(len(question).to_bytes(4, "big") + question)
         await process.stdin.drain()
-        length = int.from_bytes(await process.stdout.readexactly(4), "big")
-        if length > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a message of {length} bytes")
-        reply: dict[str, Any] = json.loads(await process.stdout.readexactly(length))
+        reply = await _message(process.stdout)
+        if "answer" in reply:
+            slices, items = Slices(self._clock, pause=PAUSE_SECONDS), []
+            for _ in range(reply["items"]):
+                items.append(await _message(process.stdout))
+                await slices.pause()
+            reply["answer"][reply["list"]] = items
         return reply
 
     async def _running(self) -> asyncio.subprocess.Process:
@@ -192,3 +196,12 @@ class PastWorkerLink:
 
     def _count(self, question: Mapping[str, Any], outcome: str) -> None:
         self._metrics.questions.labels(str(question["kind"]), outcome).inc()
+
+
+async def _message(stream: asyncio.StreamReader) -> dict[str, Any]:
+    """Read one message of the worker. Raises EOFError, ValueError."""
+    length = int.from_bytes(await stream.readexactly(4), "big")
+    if length > MAX_MESSAGE_BYTES:
+        raise ValueError(f"a message of {length} bytes")
+    message: dict[str, Any] = json.loads(await stream.readexactly(length))
+    return message

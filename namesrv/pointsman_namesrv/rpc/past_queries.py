@@ -22,6 +22,7 @@ from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.request_rules import name_violations
 from pointsman_namesrv.history.past_worker_link import PastWorkerLink
 from pointsman_namesrv.rpc import admin_codec, broker_codec
+from pointsman_namesrv.slices import PAUSE_SECONDS, Slices
 
 DEFAULT_EVENTS = 100
 DEFAULT_BROKER_EVENTS = 50
@@ -50,7 +51,14 @@ class PastQueries:
         found = await self._worker.ask(
             {"kind": "route", "topic": request.topic, "at": _text(request.at), "cluster": request.cluster or None}
         )
-        return wire.GetPastRouteResponse(route=ParseDict(found, Struct()), node=self._node)
+        brokers, slices = found.pop("brokers"), self._slices()
+        response = wire.GetPastRouteResponse(route=ParseDict(found, Struct()), node=self._node)
+        listed = response.route.fields["brokers"].list_value
+        listed.SetInParent()
+        for broker in brokers:
+            ParseDict(broker, listed.values.add())
+            await slices.pause()
+        return response
 
     async def get_past_broker(self, request: wire.GetPastBrokerRequest) -> wire.GetPastBrokerResponse:
         """Return the replicas of a broker name at a moment, and its events up to then."""
@@ -71,7 +79,10 @@ class PastQueries:
                 "limit": limit,
             }
         )
-        response = wire.GetPastBrokerResponse(node=self._node, events=map(_event, found["events"]))
+        response, slices = wire.GetPastBrokerResponse(node=self._node), self._slices()
+        for row in found["events"]:
+            response.events.append(_event(row))
+            await slices.pause()
         for server in found["name_servers"]:
             response.node_state, response.rows_missing = server["state"], server["rows_missing"]
         for broker in found["brokers"]:
@@ -90,17 +101,27 @@ class PastQueries:
                 "kinds": list(request.kinds),
             }
         )
-        return wire.ListPastEventsResponse(
-            events=map(_event, found["events"]), next_page_token=found["next_page_token"], node=self._node
-        )
+        slices = self._slices()
+        response = wire.ListPastEventsResponse(next_page_token=found["next_page_token"], node=self._node)
+        for row in found["events"]:
+            response.events.append(_event(row))
+            await slices.pause()
+        return response
 
     async def list_changes(self, request: wire.ListChangesRequest) -> wire.ListChangesResponse:
         """Return one page of changes by operators."""
         refuse_if_any(self._span_violations(request))
         found = await self._worker.ask({**self._page(request, span=CHANGES_SPAN), "kind": "changes"})
-        return wire.ListChangesResponse(
-            changes=map(_change, found["events"]), next_page_token=found["next_page_token"], node=self._node
-        )
+        slices = self._slices()
+        response = wire.ListChangesResponse(next_page_token=found["next_page_token"], node=self._node)
+        for change in found["events"]:
+            response.changes.append(_change(change))
+            await slices.pause()
+        return response
+
+    def _slices(self) -> Slices:
+        """An answer may have a thousand parts, and each takes a part of a millisecond to encode."""
+        return Slices(self._clock, pause=PAUSE_SECONDS)
 
     def _page(
         self, request: wire.ListPastEventsRequest | wire.ListChangesRequest, *, span: timedelta
