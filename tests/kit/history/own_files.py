@@ -11,8 +11,10 @@ from pointsman.history.row_format import good_row
 from pointsman_namesrv.history.folder import day_folder, file_node, pack
 
 
-def write_own_files(directory: Path, rows: Iterable[dict[str, Any]], *, rows_in_file: int = 10**9) -> Path:
-    """Write rows to files of at most this number, all but the last one of a run gzipped."""
+def write_own_files(
+    directory: Path, rows: Iterable[dict[str, Any]], *, rows_in_file: int = 10**9, is_open: bool = True
+) -> Path:
+    """Write rows to files of at most this number, gzipped; ``is_open``: all but the last one."""
     files: dict[Path, list[str]] = {}
     counts: dict[tuple[str, str, str], int] = {}
     for row in rows:
@@ -27,6 +29,6 @@ def write_own_files(directory: Path, rows: Iterable[dict[str, Any]], *, rows_in_
     for path, lines in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    for path in list(files)[:-1]:
+    for path in list(files)[: -1 if is_open else None]:
         pack(path)
     return directory

@@ -63,6 +63,28 @@ def test_the_blocks_of_a_broker_hold_all_its_rows_and_few_others(history: Path) 
     assert index.chosen(index.topics["t3"])
 
 
+def test_the_blocks_of_a_broker_are_those_of_its_cluster_and_of_the_node_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "MEMBER_BYTES", 100)  # each row in a block of its own
+    server = NameServer().start(moment(0))
+    server.say("GUARD_ON", moment(1), {"cluster": "c1", "broker_name": None})
+    server.say("GUARD_ON", moment(2), {"cluster": "c2", "broker_name": None})
+    server.say("REGISTERED", moment(3), broker("a"))
+    server.say("REGISTERED", moment(4), broker("b"))
+    (path,) = packed_files(write_own_files(tmp_path, server.rows, is_open=False))
+    index = past_index.build(path, NODE)
+
+    found = [line for block in index.of_groups([("c1", "a")]) for line in lines_of(path, block)]
+
+    assert [(line.event, line.cluster, line.broker_name) for line in found] == [
+        ("NAMESRV_STARTED", None, None),
+        ("NAMESRV_READY", None, None),
+        ("GUARD_ON", "c1", None),
+        ("REGISTERED", "c1", "a"),
+    ]
+
+
 def test_an_index_is_read_again_as_it_was_written_and_only_for_its_file(history: Path, tmp_path: Path) -> None:
     path = packed_files(history)[0]
     index, file = past_index.build(path, NODE), tmp_path / "index.json"
