@@ -44,8 +44,7 @@ async def measure(report: Report, *, fleet: Fleet = FLEET) -> None:
         (history,) = written.histories
         report.progress(f"{written.rows:,} rows written; indexing")
         files, began = PastFiles(history, NODE), time.monotonic()
-        while files.index_next():
-            pass
+        list(files.index_missing())
         sizes = [_size(history / kind) / 1e6 for kind in ("raw", "index")]
         report.figure(
             "index",

@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import json
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import date
 from operator import itemgetter
 from pathlib import Path
@@ -93,14 +93,17 @@ class PastFiles:
             self._cached.popitem(last=False)
         return found
 
-    def index_next(self) -> bool:
-        """Build one missing index, of the newest files first; return whether there was one. Raises OSError."""
+    def index_missing(self) -> Iterator[None]:
+        """Build the missing indexes, those of the newest files first, and yield after each; then drop the orphans.
+
+        Raises OSError.
+        """
         for day in reversed(self.days()):
             for file in reversed(self._files(day)):
                 if file.packed and not self._index_path(file).exists():
                     past_index.save(past_index.build(file.path, self.node), self._index_path(file))
-                    return True
-        return False
+                    yield
+        self.drop_orphans()
 
     def drop_orphans(self) -> int:
         """Remove the indexes of files that retention removed; return their number."""

@@ -15,6 +15,7 @@ import resource
 import select
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,16 @@ def main(directory: str, node: str, memory_bytes: int) -> None:
     """Answer until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the name server, which ends this process
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    os.nice(NICENESS)
+    with contextlib.suppress(PermissionError):  # a sandbox may forbid it
+        os.nice(NICENESS)
     files = PastFiles(Path(directory), node)
-    pause = INDEX_PAUSE_SECONDS
+    indexing, pause = files.index_missing(), INDEX_PAUSE_SECONDS
     while True:
         is_asked, _, _ = select.select([0], [], [], pause)
         if not is_asked:
-            pause = INDEX_PAUSE_SECONDS if _index(files) else IDLE_SECONDS
+            pause = INDEX_PAUSE_SECONDS
+            if not _is_continued(indexing):
+                indexing, pause = files.index_missing(), IDLE_SECONDS
             continue
         asked = _read()
         if asked is None:
@@ -67,12 +71,10 @@ def _answered(files: PastFiles, asked: bytes) -> list[bytes]:
     return [json.dumps(reply).encode(), *items]
 
 
-def _index(files: PastFiles) -> bool:
+def _is_continued(indexing: Iterator[None]) -> bool:
     """Index one file; return whether there may be more."""
-    with contextlib.suppress(OSError, MemoryError):  # the next file, or the next minute
-        if files.index_next():
-            return True
-        files.drop_orphans()
+    with contextlib.suppress(OSError, MemoryError):  # again in a minute
+        return next(indexing, indexing) is None
     return False
 
 

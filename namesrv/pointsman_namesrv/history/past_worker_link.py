@@ -173,7 +173,7 @@ class PastWorkerLink:
                 raise EOFError("the name server stops")
             module = "pointsman_namesrv.history.past_worker"
             process = self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", module, str(self._directory), self._node, str(MEMORY_BYTES)),
+                *(sys.executable, "-P", "-m", module, str(self._directory), self._node, str(MEMORY_BYTES)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,

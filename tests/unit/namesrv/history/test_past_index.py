@@ -106,8 +106,7 @@ def test_answers_do_not_depend_on_the_index(history: Path) -> None:
 
     files = PastFiles(history, NODE)
     first = answer()
-    while files.index_next():
-        pass
+    list(files.index_missing())
     assert answer() == first
     for path in (history / "index").rglob("*.json"):
         path.write_text("damaged")
@@ -119,8 +118,7 @@ def test_answers_do_not_depend_on_the_index(history: Path) -> None:
 
 def test_a_read_with_the_index_leaves_out_what_it_does_not_need(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = PastFiles(history, NODE)
-    while files.index_next():
-        pass
+    list(files.index_missing())
     read: list[int] = []
     decompress = past_lines._packed
 
@@ -137,8 +135,7 @@ def test_a_read_with_the_index_leaves_out_what_it_does_not_need(history: Path, m
 
 def test_indexes_of_removed_files_are_removed(history: Path) -> None:
     files = PastFiles(history, NODE)
-    while files.index_next():
-        pass
+    list(files.index_missing())
     packed_files(history)[0].unlink()
 
     assert files.drop_orphans() == 1

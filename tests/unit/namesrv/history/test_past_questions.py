@@ -61,8 +61,7 @@ def test_route_at_has_the_answers_of_the_report_on_the_same_files(
         )
         files, report = PastFiles(history, NODE), EmbeddedPast(histories=[history])
         if rng.random() < 0.3:
-            while files.index_next():
-                pass
+            list(files.index_missing())
         chosen = moments(rng, rows)
         for _ in range(questions):
             at, topic = next(chosen), rng.choice((*TOPICS, "unknown"))

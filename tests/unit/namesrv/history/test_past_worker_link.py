@@ -148,6 +148,15 @@ async def test_an_answer_beyond_the_memory_is_refused_and_the_next_is_given(
     assert await link.ask(QUESTION)
 
 
+async def test_closed_files_are_indexed_while_no_question_waits(link: PastWorkerLink, tmp_path: Path) -> None:
+    server = NameServer(boot_id="b2").start(moment(86_400 + 100))
+    write_own_files(tmp_path, server.rows, is_open=False)
+    await link.ask(QUESTION)
+
+    await eventually(lambda: len(list((tmp_path / "index").rglob("*.json"))) == 1)
+    assert await link.ask(QUESTION)
+
+
 async def test_a_malformed_question_is_a_failure_and_no_end(link: PastWorkerLink, registry: CollectorRegistry) -> None:
     with pytest.raises(PastUnreadable):
         await link.ask({**QUESTION, "at": "yesterday"})
