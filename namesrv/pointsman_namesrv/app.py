@@ -31,6 +31,7 @@ from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.core.staging import coming_in_bytes
 from pointsman_namesrv.history import recorder_assembly
 from pointsman_namesrv.history.recorder import Recorder
+from pointsman_namesrv.history.startup_memory import StartupMemory
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
 from pointsman_namesrv.periodic_tasks import ALIVE_SECONDS, PeriodicTasks
@@ -73,6 +74,7 @@ class Parts:
 
     node: str
     recorder: Recorder
+    memory: StartupMemory
     snapshot: SnapshotKeeper | None
     """None: nothing is stored on disk."""
     settings: SettingsKeeper
@@ -188,6 +190,8 @@ class NameServerApp:
             self._start_warm()
             monitoring.start()
             detail: dict[str, object] = {"version": self._version, "alive_seconds": ALIVE_SECONDS}
+            if previous := parts.recorder.previous_boot_id:
+                detail["previous_boot_id"] = previous
             self.record([Event(kind=EventKind.NAMESRV_STARTED, detail=detail)])
             if parts.remoting is not None:
                 self.remoting_addr = parts.remoting.bind(self.config.remoting.listen)
@@ -208,6 +212,7 @@ class NameServerApp:
                 event.broker.identity.group_key, now=now
             )
             self.core.penalties.record(event, now=now, in_window=in_window)
+            self.parts.memory.note(event, now=now, in_window=in_window)
             if event.broker is not None and event.broker.state.phase is Phase.GONE:
                 self.live_queues.forget(event.broker.identity.position)
 
@@ -280,6 +285,7 @@ class NameServerApp:
                 self.access.follow(),
                 self._report_status(),
                 parts.peers.run(),
+                parts.memory.run(previous_boot_id=parts.recorder.previous_boot_id),
             ]
             if parts.snapshot is not None:
                 work.append(parts.snapshot.run())
@@ -316,13 +322,14 @@ class NameServerApp:
         }
         if parts.remoting is not None:
             sizes["remoting_connections"] = parts.remoting.connection_count
-        return self.metrics.totals() | sizes
+        return self.metrics.totals() | sizes | parts.memory.sizes()
 
     def _problems(self) -> list[str]:
         overdue = [f"the guard of cluster {cluster} is on for too long" for cluster in self.core.guard.overdue()]
         snapshot = self.parts.snapshot.problems() if self.parts.snapshot is not None else []
         orders = order_problems(self.core.routes, self.core.kv)
-        stored = [*self.parts.recorder.problems(), *snapshot, *self.parts.settings.problems()]
+        history = [*self.parts.recorder.problems(), *self.parts.memory.problems()]
+        stored = [*history, *snapshot, *self.parts.settings.problems()]
         tls = self._certificates.problems() if self._certificates is not None else []
         return [*overdue, *orders, *stored, *tls, *self.access.problems()]
 
@@ -347,6 +354,9 @@ class NameServerApp:
         lifecycle, record = self.lifecycle, self.record
         node, boot_id = config.server.node or f"{socket.gethostname()}:{port}", f"{self._boot:016x}"
         recorder = recorder_assembly.recorder(config.history, node=node, boot_id=boot_id, clock=clock, metrics=metrics)
+        memory = StartupMemory(
+            core, recorder.recent, config.history, node=node, boot_id=boot_id, clock=clock, metrics=metrics
+        )
         settings = self._settings_keeper()
         pauses = OwnPauses(core, clock=clock, metrics=metrics, record=record)
         hub = WatchHub(
@@ -393,6 +403,7 @@ class NameServerApp:
         return Parts(
             node=node,
             recorder=recorder,
+            memory=memory,
             snapshot=self._snapshot_keeper(),
             settings=settings,
             pauses=pauses,
@@ -405,6 +416,7 @@ class NameServerApp:
                 clock=clock,
                 metrics=metrics,
                 settle=registration.calls.settle,
+                until_read=memory.until_read,
             ),
             hub=hub,
             registration=registration,
@@ -458,4 +470,5 @@ class NameServerApp:
             lifecycle=self.lifecycle,
             sizes=self._sizes,
             problems=self._problems,
+            earlier_runs=lambda: self.parts.memory.state,
         )
