@@ -7,7 +7,7 @@ import gc
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.live_queues import LiveQueueReports
-from pointsman_namesrv.core.model import NodeState
+from pointsman_namesrv.core.model import NodeState, Position
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.order_topics import order_problems
 from pointsman_namesrv.core.replica_state import Phase
@@ -48,6 +48,7 @@ from pointsman_namesrv.rpc.watch_hub import WatchHub
 from pointsman_namesrv.settings.settings_keeper import SettingsKeeper
 from pointsman_namesrv.settings.settings_store import SettingsStore, table_file
 from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
+from pointsman_namesrv.snapshot.snapshot_codec import HistoryMark
 from pointsman_namesrv.snapshot.snapshot_store import SnapshotStore
 from pointsman_namesrv.web.fleet_documents import Fleet
 from pointsman_namesrv.web.loop_documents import LoopDocuments
@@ -187,7 +188,7 @@ class NameServerApp:
             steps.push_async_callback(self._stop_serving)
 
             parts.recorder.start()
-            self._start_warm()
+            marks = self._start_warm()
             monitoring.start()
             detail: dict[str, object] = {"version": self._version, "alive_seconds": ALIVE_SECONDS}
             if previous := parts.recorder.previous_boot_id:
@@ -200,7 +201,7 @@ class NameServerApp:
             await self.server.start(parts.services)
             site.documents = parts.documents
             self._report_started()
-            await self._until(stop)
+            await self._until(stop, marks)
 
     def record(self, events: Iterable[Event]) -> None:
         """Pass events to the history, its counters and the live penalties."""
@@ -252,7 +253,8 @@ class NameServerApp:
 
     # --- start ------------------------------------------------------------------------------------------------
 
-    def _start_warm(self) -> None:
+    def _start_warm(self) -> Mapping[Position, HistoryMark]:
+        """Restore the snapshot; return of each of its brokers how much of the history it contains."""
         loaded = None
         if self.parts.snapshot is not None:
             loaded = self.parts.snapshot.warm_start(before_brokers=self.parts.settings.load)
@@ -261,6 +263,7 @@ class NameServerApp:
         gc.set_threshold(*COLLECTOR_THRESHOLDS)
         if loaded is not None:
             self.lifecycle.restored(len(loaded.brokers), complete=not loaded.refused)
+        return {} if loaded is None else loaded.marks
 
     def _report_started(self) -> None:
         facts: dict[str, object] = {"addr": self.addr, "remoting": self.remoting_addr, "node": self.parts.node}
@@ -273,7 +276,7 @@ class NameServerApp:
 
     # --- while it serves --------------------------------------------------------------------------------------
 
-    async def _until(self, stop: asyncio.Event) -> None:
+    async def _until(self, stop: asyncio.Event, marks: Mapping[Position, HistoryMark]) -> None:
         parts = self.parts
         async with asyncio.TaskGroup() as tasks:
             work = [
@@ -285,7 +288,7 @@ class NameServerApp:
                 self.access.follow(),
                 self._report_status(),
                 parts.peers.run(),
-                parts.memory.run(previous_boot_id=parts.recorder.previous_boot_id),
+                parts.memory.run(previous_boot_id=parts.recorder.previous_boot_id, in_snapshot=marks),
             ]
             if parts.snapshot is not None:
                 work.append(parts.snapshot.run())
@@ -404,7 +407,7 @@ class NameServerApp:
             node=node,
             recorder=recorder,
             memory=memory,
-            snapshot=self._snapshot_keeper(),
+            snapshot=self._snapshot_keeper(lambda: HistoryMark(self._boot, recorder.last_seq)),
             settings=settings,
             pauses=pauses,
             periodic_tasks=PeriodicTasks(
@@ -426,7 +429,7 @@ class NameServerApp:
             documents=documents_of(fleet, version=self._version, peers=peers.results, report_url=report_url),
         )
 
-    def _snapshot_keeper(self) -> SnapshotKeeper | None:
+    def _snapshot_keeper(self, last_row: Callable[[], HistoryMark]) -> SnapshotKeeper | None:
         config = self.config
         if not config.snapshot.enabled:
             return None
@@ -436,7 +439,9 @@ class NameServerApp:
             max_topics=config.routes.max_topics_per_broker,
         )
         interval = config.snapshot.interval_seconds
-        return SnapshotKeeper(self.core, store, interval=interval, clock=self.clock, metrics=self.metrics)
+        return SnapshotKeeper(
+            self.core, store, interval=interval, clock=self.clock, metrics=self.metrics, last_row=last_row
+        )
 
     def _settings_keeper(self) -> SettingsKeeper:
         snapshot, clock = self.config.snapshot, self.clock

@@ -7,6 +7,7 @@ the broker itself is heard: what this run knows is never changed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ class LastEvent(NamedTuple):
     """About a broker."""
     at: float
     """Monotonic seconds of this run; before its start."""
+    order: tuple[int, int] = (0, 0)
+    """Its place in the history: run and number."""
 
     @property
     def broker(self) -> BrokerFacts:
@@ -42,8 +45,11 @@ class LastEvent(NamedTuple):
         return self.at - (self.broker.state_for or 0.0)
 
 
-def apply_last_event(core: NameServer, last: LastEvent, *, now: float) -> str:
+def apply_last_event(core: NameServer, last: LastEvent, *, is_younger: bool | None = None, now: float) -> str:
     """Correct what the snapshot restored for a position; return the difference for the log, empty if there is none.
+
+    ``is_younger``: whether the event came after what the snapshot contains; None: unknown, then it is applied to the
+    registration that it is about.
 
     No event is returned: the event that is applied is in the history already.
     """
@@ -51,26 +57,28 @@ def apply_last_event(core: NameServer, last: LastEvent, *, now: float) -> str:
     group = core.routes.groups.get(identity.group_key)
     replica = None if group is None else group.replicas.get(identity.broker_id)
     if group is None or replica is None:
-        return _correct_absence(core, last, now=now)
-    return _correct_replica(core, group, replica, last, now=now)
+        return "" if is_younger is False else _correct_absence(core, last, now=now)
+    return _correct_replica(core, group, replica, last, is_younger=is_younger, now=now)
 
 
-def _correct_replica(core: NameServer, group: Group, replica: Replica, last: LastEvent, *, now: float) -> str:
+def _correct_replica(
+    core: NameServer, group: Group, replica: Replica, last: LastEvent, *, is_younger: bool | None, now: float
+) -> str:
     broker, was = last.broker, replica.state.phase
-    if broker.generation != replica.generation or broker.identity != replica.identity:
-        # Which of the two registrations is older is not known without their common past.
-        return "the history has another registration" if replica.is_provisional else ""
+    is_same = broker.generation == replica.generation and broker.identity == replica.identity
     if broker.state.phase is Phase.OUT and was is Phase.OUT and replica.state_since is None:
         replica.state_since = last.since
         return ""
-    if not replica.is_provisional:
+    if not replica.is_provisional or is_younger is False:
         return ""
+    if is_younger is None and not is_same:
+        return "the history has another registration, and which one is older is unknown"
     if broker.state.phase is Phase.GONE:
         del group.replicas[broker.identity.broker_id]
         core.held.count(replica, -1)
         core.addresses.discard(replica)
         if last.event.kind is EventKind.EXPIRED:
-            core.departed.note(_departed(replica.registration, last))
+            core.departed.note(_departed(replace(replica.registration, identity=broker.identity), last))
         core.routes.refresh(group)
         return f"restored as {was}, but it left the routes later"
     if broker.state.phase is Phase.OUT and was is not Phase.OUT:
@@ -95,7 +103,7 @@ def _enter(core: NameServer, group: Group, replica: Replica, health: Health, *, 
 
 def _correct_absence(core: NameServer, last: LastEvent, *, now: float) -> str:
     broker, position = last.broker, last.broker.identity.position
-    known, key = core.departed.get(position), last.broker.identity.group_key
+    known = core.departed.get(position)
     if broker.state.phase is not Phase.GONE:
         if known is None:
             return "the snapshot does not contain it, and it was registered"
@@ -105,10 +113,7 @@ def _correct_absence(core: NameServer, last: LastEvent, *, now: float) -> str:
     if last.event.kind is not EventKind.EXPIRED:
         if known is None:
             return ""
-        if core.routes.registration_behind(key) is known.registration:
-            core.departed.forget_topics_of(key)
-        core.departed.drop(position)
-        core.routes.refresh(core.routes.groups.get(key) or Group(key))
+        core.absences.retire(position, detail={})
         return "restored as lost, but it was retired later"
     if known is None:
         lost = _departed(_without_topics(broker), last)
@@ -116,7 +121,7 @@ def _correct_absence(core: NameServer, last: LastEvent, *, now: float) -> str:
             return ""
         core.absences.restore(lost, now=now)
         return "the snapshot does not contain it, and it was lost"
-    lost = _departed(known.registration, last)
+    lost = _departed(replace(known.registration, identity=broker.identity), last)
     if known.reason is lost.reason and abs(known.at - lost.at) < SAME_SECONDS:
         return ""
     core.departed.note(lost)

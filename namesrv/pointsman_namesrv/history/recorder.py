@@ -73,6 +73,11 @@ class Recorder:
         return self._files.previous_boot_id if self._files is not None else ""
 
     @property
+    def last_seq(self) -> int:
+        """Return the number of the last row."""
+        return self._seq
+
+    @property
     def is_pressed(self) -> bool:
         """Return whether the queue is more than half full; large writers that can wait should then pause."""
         return self._waiting.is_half_full

@@ -11,7 +11,7 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
@@ -98,6 +98,8 @@ class StartupMemory:
         self._earlier: list[LastEvent] = []
         """Events of earlier runs, the newest first."""
         self._last: dict[Position, LastEvent] = {}
+        self._runs: dict[str, int] = {}
+        """Number of each run by its boot."""
         self._differences = 0
 
     def note(self, event: Event, *, now: float, in_window: bool) -> None:
@@ -134,8 +136,12 @@ class StartupMemory:
             "earlier_states_corrected": self._differences,
         }
 
-    async def run(self, *, previous_boot_id: str) -> None:
-        """Read the history; ``previous_boot_id``: the run before this one, empty if unknown. Never raises an error."""
+    async def run(self, *, previous_boot_id: str, in_snapshot: Mapping[Position, tuple[int, int]]) -> None:
+        """Read the history. Never raises an error.
+
+        ``previous_boot_id``: the run before this one, empty if unknown. ``in_snapshot``: boot and number of the last
+        row that the snapshot of a broker contains.
+        """
         if self.state is not EarlierRuns.READING:
             return
         slices = Slices(self._clock, pause=0.0)
@@ -146,7 +152,7 @@ class StartupMemory:
             except Exception as error:  # any error: what was read before it is used
                 log.exception("history of earlier runs cannot be read to its end; what was read is used")
                 self._problem = str(error) or type(error).__name__
-            await self._use(slices)
+            await self._use(in_snapshot, slices)
         except Exception as error:  # a bug must not stop the server
             log.exception("history of earlier runs cannot be used")
             self._problem = str(error) or type(error).__name__
@@ -223,7 +229,8 @@ class StartupMemory:
             self._reading.rows_invalid += 1
             return False
         self._recent.add_earlier(record)
-        last = LastEvent(record.event, self._started_at - int(age_ms) / 1000)
+        self._runs[record.boot_id] = record.run
+        last = LastEvent(record.event, self._started_at - int(age_ms) / 1000, record.order)
         self._earlier.append(last)
         broker = record.event.broker
         if broker is not None and broker.state.phase is not Phase.PROVISIONAL:  # that is what a snapshot said
@@ -232,26 +239,34 @@ class StartupMemory:
 
     # --- the loop's work --------------------------------------------------------------------------------------
 
-    async def _use(self, slices: Slices) -> None:
-        await self._correct_states(slices)
+    async def _use(self, in_snapshot: Mapping[Position, tuple[int, int]], slices: Slices) -> None:
+        await self._correct_states(in_snapshot, slices)
         await self._count_penalties(slices)
         for _ in self._recent.drop_found():
             await slices.pause()
 
-    async def _correct_states(self, slices: Slices) -> None:
+    async def _correct_states(self, in_snapshot: Mapping[Position, tuple[int, int]], slices: Slices) -> None:
         """Correct what the snapshot restored, except where this run knows better."""
         changed, seen = set[Position](), 0
         for last in sorted(self._last.values(), key=lambda each: each.at):
             changed.update(_changed_by(event for event, _, _ in self._waiting[seen:]))
             seen = len(self._waiting)
             position = last.broker.identity.position
-            difference = "" if position in changed else apply_last_event(self._core, last, now=self._clock.monotonic())
+            difference = ""
+            if position not in changed:
+                is_younger = self._is_younger(last, in_snapshot.get(position))
+                difference = apply_last_event(self._core, last, is_younger=is_younger, now=self._clock.monotonic())
             if difference:
                 self._differences += 1
                 if self._differences <= MAX_LOGGED:
                     facts = {"broker": str(position), "difference": difference, "event": last.event.kind}
                     log.warning("snapshot and history differed; the history is younger", extra={"facts": facts})
             await slices.pause()
+
+    def _is_younger(self, last: LastEvent, mark: tuple[int, int] | None) -> bool | None:
+        """Return whether an event is younger than what the snapshot contains; None: unknown."""
+        run = None if mark is None else self._runs.get(f"{mark[0]:016x}")
+        return None if mark is None or run is None else last.order > (run, mark[1])
 
     async def _count_penalties(self, slices: Slices) -> None:
         if self._is_crowded:

@@ -41,6 +41,10 @@ class PastRun:
             self._lines += to_lines(record, node=self._node, boot_id=self.boot_id)
         return self
 
+    @property
+    def last_seq(self) -> int:
+        return self._seq
+
     def lost(self, rows: int = 1) -> PastRun:
         """Skip numbers, as for rows that were dropped."""
         self._seq += rows
