@@ -105,3 +105,28 @@ async def test_why_gives_the_same_answer_after_a_restart_in_the_middle_of_an_out
 
 async def rows_on_disk(server: RealNameServer) -> list[str]:
     return [row["event"] for row in server.events()]
+
+
+async def test_a_broker_that_was_lost_after_the_last_snapshot_is_not_routed_after_a_kill(tmp_path: Path) -> None:
+    settings = keeping_a_snapshot(tmp_path, **{"snapshot.interval_seconds": 3_600})
+    async with real_name_server(tmp_path, settings=settings) as server:
+        async with peer_of(server.addr) as peer:
+            await peer.register("orders", who=GONE, heartbeat=1, expiry=3)
+        await server.stop()  # writes the snapshot
+        await server.start()
+        await until_lost(server)
+        await read_until(lambda: rows_on_disk(server), lambda kinds: "EXPIRED" in kinds)
+        await server.kill()
+        await server.start()
+        node = await read_back(server, "gone")
+        assert node["brokers"] == []
+        assert (node["events"][-2]["event"], node["events"][-2]["state"]) == ("EXPIRED", "GONE")
+        (logged,) = server.said("snapshot and history differed; the history is younger")
+        assert logged["broker"] == "c1/gone/0"
+        *_, checkpoint = await read_until(lambda: checkpoints(server), lambda rows: len(rows) == 2)
+        assert (checkpoint["state"], checkpoint["detail"]["gone_reason"]) == ("GONE", "SILENCE")
+
+
+async def checkpoints(server: RealNameServer) -> list[dict[str, Any]]:
+    """The rows about brokers with which each run began."""
+    return sorted(server.events("CHECKPOINT"), key=lambda row: str(row["event_at"]))
