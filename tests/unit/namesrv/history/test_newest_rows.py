@@ -147,7 +147,12 @@ def test_a_file_that_is_there_compressed_and_plain_is_read_once(tmp_path: Path) 
     path = PastRun(tmp_path, "b1").add(broker_event(), uptime=1.0).close(packed=False)
     path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
     path.write_bytes(b"torn")
-    assert names(question_about(tmp_path)) == [(-1, "a")]
+    empty = path.with_name(path.name.replace("-1.jsonl", "-2.jsonl"))
+    empty.write_bytes(b"")
+    path.with_name(path.name.replace("-1.jsonl", "-0.jsonl")).write_bytes(b"torn")
+    PastRun(tmp_path, "b0", began=BEGAN - timedelta(minutes=1)).add(broker_event(name="b"), uptime=0.0).close()
+    assert names(question_about(tmp_path)) == [(-1, "a"), (-2, "b")]
+    assert ages(question_about(tmp_path)) == [3_599_000, 3_660_000]
 
 
 def test_rows_and_files_of_other_name_servers_are_counted(tmp_path: Path) -> None:

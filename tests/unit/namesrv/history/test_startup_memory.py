@@ -95,6 +95,11 @@ async def test_events_since_the_start_count_after_earlier_ones(history: Path) ->
     assert start.penalty() == pytest.approx(1_000 * 2 ** (-3_000 / 3_600)), "the same outage"
     assert start.core.departed.get(A) is None, "this run knows better"
     assert [record.run for record in start.recent.of("a")] == [-1, -1, 0]
+    start = Start(history)
+    start.happened(broker_event())
+    start.happened(broker_event(EventKind.RESTARTED), 2)
+    await start.read()
+    assert start.penalty() == pytest.approx(1_000 * 2 ** (-3_000 / 3_600) + 1_000)
 
 
 async def test_what_the_snapshot_contained_makes_way_for_earlier_events(history: Path) -> None:
