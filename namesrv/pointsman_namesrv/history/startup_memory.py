@@ -31,7 +31,7 @@ from pointsman_namesrv.history.newest_rows import Question, Reading
 from pointsman_namesrv.history.recent import PER_BROKER, ROUTINE, RecentEvents
 from pointsman_namesrv.history.row_decoding import RowInvalid, to_record
 from pointsman_namesrv.node_metrics import Metrics
-from pointsman_namesrv.slices import Slices
+from pointsman_namesrv.slices import PAUSE_SECONDS, Slices
 
 MAX_ROWS = 60_000
 """Rows in memory until the penalties are counted, about 1 kB each: six for each of 10,000 brokers."""
@@ -40,7 +40,10 @@ MAX_BYTES = 4 * 1024**3
 MAX_SECONDS = 120.0
 GRACE_SECONDS = 30.0
 """A process that takes longer by this than it may hangs at its disk; it is killed."""
-BATCH_BYTES = 64 * 1024
+END_SECONDS = 2.0
+"""How long a stop waits for the end of a killed process."""
+BATCH_BYTES = 16 * 1024
+"""Rows that the loop takes at a time: some 20, a millisecond."""
 MAX_WAITING = 50_000
 """Events of this run that wait for the penalties of earlier ones. With more, earlier events add no points."""
 MAX_LOGGED = 20
@@ -90,6 +93,7 @@ class StartupMemory:
         if not is_on:
             self._over.set()
         self._thread = WorkerThread("history-start")
+        self._process: subprocess.Popen[bytes] | None = None
         self._started_at = clock.monotonic()
         self._started_on = clock.utc_now()
         self._waiting: list[tuple[Event, float, bool]] = []
@@ -144,15 +148,14 @@ class StartupMemory:
         """
         if self.state is not EarlierRuns.READING:
             return
-        slices = Slices(self._clock, pause=0.0)
         try:
             self._thread.start()
             try:
-                await self._read(previous_boot_id, slices)
+                await self._read(previous_boot_id)
             except Exception as error:  # any error: what was read before it is used
                 log.exception("history of earlier runs cannot be read to its end; what was read is used")
                 self._problem = str(error) or type(error).__name__
-            await self._use(in_snapshot, slices)
+            await self._use(in_snapshot, Slices(self._clock, pause=PAUSE_SECONDS))
         except Exception as error:  # a bug must not stop the server
             log.exception("history of earlier runs cannot be used")
             self._problem = str(error) or type(error).__name__
@@ -161,9 +164,9 @@ class StartupMemory:
             self._waiting, self._earlier, self._last = [], [], {}
             self._thread.stop()
             self._over.set()
-        self._report(slices)
+        self._report()
 
-    def _report(self, slices: Slices) -> None:
+    def _report(self) -> None:
         done, metrics = self._reading, self._metrics
         metrics.history_read_back_rows.set(done.rows)
         metrics.history_read_back_seconds.set(done.seconds)
@@ -171,7 +174,7 @@ class StartupMemory:
         for result, count in {**files, "other_node": done.files_of_others}.items():
             metrics.history_read_back_files.labels(result).set(count)
         if self.sizes():
-            facts = {**asdict(done), "loop_seconds": round(slices.worked(), 3), "corrected": self._differences}
+            facts = {**asdict(done), "corrected": self._differences}
             is_short = done.ended_by in {"rows", "bytes", "seconds"} or done.files_damaged or done.files_huge
             if is_short:
                 log.warning("history of earlier runs read, but not all of it", extra={"facts": facts})
@@ -180,7 +183,7 @@ class StartupMemory:
 
     # --- the process ------------------------------------------------------------------------------------------
 
-    async def _read(self, previous_boot_id: str, slices: Slices) -> None:
+    async def _read(self, previous_boot_id: str) -> None:
         raw = Path(self._config.directory) / "raw"
         in_thread = partial(self._thread.run_within, sleep=self._clock.sleep)
         if not await in_thread(lambda: _has_earlier(raw, self._boot_id), GRACE_SECONDS):
@@ -198,21 +201,38 @@ class StartupMemory:
             max_bytes=MAX_BYTES,
             max_seconds=MAX_SECONDS,
         )
-        process = await in_thread(partial(_started, question), GRACE_SECONDS)
         try:
+            await in_thread(partial(self._start, question), GRACE_SECONDS)
             ended = False
             latest = self._clock.monotonic() + MAX_SECONDS + GRACE_SECONDS
-            while batch := await in_thread(partial(_lines, process), latest - self._clock.monotonic()):
+            while batch := await in_thread(self._lines, latest - self._clock.monotonic()):
                 for line in batch:
                     ended = self._take(line) or ended
-                    if slices.is_over():
-                        await slices.pause()
             if not ended:
                 raise OSError("the process that reads the files ended early")
         finally:
-            process.kill()
-            with suppress(OSError):
-                await in_thread(partial(_reap, process), GRACE_SECONDS)
+            if self._process is not None:
+                self._process.kill()  # a thread that waits for its lines continues
+            with suppress(OSError):  # also a process whose start was not waited for
+                await in_thread(self._end, END_SECONDS)
+
+    # In the thread, one after the other.
+
+    def _start(self, question: Question) -> None:
+        self._process = _started(question)
+
+    def _lines(self) -> list[bytes]:
+        process = self._process
+        return [] if process is None or process.stdout is None else process.stdout.readlines(BATCH_BYTES)
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        if process.stdout is not None:
+            process.stdout.close()
+        process.wait()
 
     def _take(self, line: bytes) -> bool:
         """Use one line of the process; return whether it is the last one."""
@@ -297,16 +317,8 @@ def _has_earlier(raw: Path, boot_id: str) -> bool:
 
 
 def _started(question: Question) -> subprocess.Popen[bytes]:
-    # -P: no module is imported from the working directory.
+    # -P: no module is imported from the working directory. Its own session: Ctrl-C is for the server alone.
     command = [sys.executable, "-P", "-m", "pointsman_namesrv.history.newest_rows", json.dumps(asdict(question))]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)  # noqa: S603  # our own program
-
-
-def _lines(process: subprocess.Popen[bytes]) -> list[bytes]:
-    return [] if process.stdout is None else process.stdout.readlines(BATCH_BYTES)
-
-
-def _reap(process: subprocess.Popen[bytes]) -> None:
-    if process.stdout is not None:
-        process.stdout.close()
-    process.wait()
+    return subprocess.Popen(  # noqa: S603  # our own program
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+    )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -235,3 +237,31 @@ def test_the_program_prints_its_rows_and_what_it_read(tmp_path: Path) -> None:
     assert (first[:11], second[:11], end[:4]) == (b"-1 3599000 ", b"-1 3600000 ", b"end ")
     assert json.loads(end[4:])["rows"] == 2
     assert json.loads(first[11:])["event"] == "REGISTERED"
+
+
+def test_where_priorities_are_forbidden_the_program_rests_as_long_as_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(_: int) -> int:
+        raise PermissionError
+
+    rests: list[float] = []
+    monkeypatch.setattr(os, "nice", forbidden)
+    monkeypatch.setattr(time, "sleep", rests.append)
+    clock = ManualClock()
+    pace = newest_rows._Pace(clock)
+    for worked in (0.04, 0.02, 0.01):
+        clock.now += worked
+        pace.pause()
+    assert rests == [pytest.approx(0.06)]
+
+
+def test_the_program_ends_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+    pace = newest_rows._Pace(ManualClock())
+    pace.pause()
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    monkeypatch.setattr(os, "_exit", ended)
+    with pytest.raises(SystemExit):
+        pace.pause()
