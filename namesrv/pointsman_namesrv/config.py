@@ -253,6 +253,9 @@ class HistoryConfig:
     """Estimated memory of these rows, bytes; further rows are dropped and counted."""
     every_heartbeat: bool = False
     """Write a row for each heartbeat: about 3 million rows per day for 1,000 brokers."""
+    read_back_hours: float = 168.0
+    """At its start the name server reads back this much of its history: recent events, flap penalties and absent
+    brokers. 0: none."""
     retain_days: int = 400
     """Days after which closed files are removed; 0: never."""
     retain_bytes: int = 20 * 1024**3
@@ -270,6 +273,7 @@ class HistoryConfig:
         )
         yield from outside("queue_rows", self.queue_rows, 1, 10_000_000)
         yield from outside("queue_bytes", self.queue_bytes, 1024 * 1024, 2**36)
+        yield from outside("read_back_hours", self.read_back_hours, 0, 8_760)
         yield from outside("retain_days", self.retain_days, 0, 36_500)
         yield from outside("retain_bytes", self.retain_bytes, 0, 2**60)
         for word in self.ship:

@@ -21,6 +21,7 @@ from pointsman_ctl.options.name_completion import complete_topics
 from pointsman_ctl.output.operator_texts import (
     counted,
     duration_text,
+    earlier_runs_text,
     evidence_text,
     guard_text,
     printable,
@@ -95,9 +96,9 @@ def flapping(invocation: Invocation, cluster: str, limit: int) -> int:
     failed.
 
     \b
-    JSON: nodes[].{addr, node, scores[].{cluster, brokerName, brokerId, penalty,
-            flapping, outages, lastEvent, lastEventAgoSeconds}}
-          or {addr, error}
+    JSON: nodes[].{addr, node, earlierRuns, scores[].{cluster, brokerName,
+            brokerId, penalty, flapping, outages, lastEvent,
+            lastEventAgoSeconds}} or {addr, error}
 
     \b
     Examples:
@@ -285,6 +286,8 @@ def _status_table(brokers: Sequence[broker_pb2.BrokerStatus]) -> Table:
 
 def flapping_parts(response: admin.ListFlappingResponse) -> Iterable[RenderableType]:
     """Show a node's penalties, the highest first."""
+    if missing := earlier_runs_text(enum_name(response, "earlier_runs")):
+        yield Text(missing, style="dim")
     if not response.scores:
         yield Text("no broker has a flap penalty")
         return

@@ -24,6 +24,7 @@ from pointsman_ctl.output.operator_texts import (
     change_text,
     detail_text,
     duration_text,
+    earlier_runs_text,
     evidence_text,
     explanation,
     hang_text,
@@ -52,16 +53,17 @@ def why(invocation: Invocation, broker: str, cluster: str, limit: int) -> int:
 
     For each replica: its state, the rule that applies, and the evidence. Then the timeline, oldest first: the effect of
     each event on the routes, and the length of each outage. Also for departed brokers. Queries all servers listed;
-    exits 1 if one failed, or if none has an event of the broker.
+    exits 1 if one failed, or if none has an event of the broker. At its start a name server reads its events back.
 
     \b
-    JSON: brokerName, nodes[].{addr, node, brokers[].{as in brokers},
-            guards[].{as in guard}, outages[], events[]} or {addr, error};
+    JSON: brokerName, nodes[].{addr, node, earlierRuns,
+            brokers[].{as in brokers}, guards[].{as in guard}, outages[],
+            events[]} or {addr, error};
           outages[].{cluster, brokerName, brokerId, beganAt, beginKnown,
             endedAt, seconds, planned, plannedSeconds, newProcess};
           events[].{eventAt, event, reason, cluster, brokerName, brokerId,
             brokerAddr, generation, incarnation, intervalSeconds, state,
-            planned, seq, detail}
+            planned, seq, bootId, detail}
 
     \b
     Examples:
@@ -72,9 +74,7 @@ def why(invocation: Invocation, broker: str, cluster: str, limit: int) -> int:
     nodes = invocation.query_every(
         lambda server, deadline: server.history(deadline, cluster=cluster, broker_name=broker)
     )
-    if all(
-        node.response is not None and not (node.response.brokers or node.response.timeline.events) for node in nodes
-    ):
+    if all(node.response is not None and not node.response.may_know for node in nodes):
         raise BrokerNotFoundError(broker, cluster)
     return invocation.finish(
         nodes, to_why_document(broker, nodes, limit=limit), why_parts(nodes, limit=limit, now=datetime.now(UTC))
@@ -88,6 +88,7 @@ def to_why_document(broker_name: str, nodes: Iterable[NodeResponse[BrokerHistory
         clusters = sorted({status.identity.cluster for status in response.brokers} & set(response.guards))
         return {
             "node": response.node,
+            "earlierRuns": response.earlier_runs,
             "brokers": list(map(to_document, response.brokers)),
             "guards": [to_document(response.guards[cluster]) for cluster in clusters],
             "outages": list(map(_to_outage, response.timeline.outages)),
@@ -122,6 +123,8 @@ def why_parts(nodes: Sequence[NodeResponse[BrokerHistory]], *, limit: int, now: 
     def history(response: BrokerHistory) -> Iterable[RenderableType]:
         yield from _replicas(response, now)
         yield ""
+        if missing := earlier_runs_text(response.earlier_runs):
+            yield Text(missing, style="dim")
         events = response.timeline.events[-limit:]
         if events:
             yield from _event_lines(events)
@@ -153,7 +156,9 @@ def _gone(position: Position, event: admin.BrokerEvent) -> Iterable[RenderableTy
     since = time_text(at - timedelta(seconds=float(absent)))
     yield _heading(position, event.identity.addr, "GONE", f"since {since} (UTC)")
     planned = ", planned" if event.planned else ""
-    yield _fact("reason", f"{printable(event.event)} {printable(event.reason)}{planned}")
+    # The event itself may be older than what the server read back.
+    kind, reason = ("EXPIRED", str(detail["gone_reason"])) if "gone_reason" in detail else (event.event, event.reason)
+    yield _fact("reason", f"{printable(kind)} {printable(reason)}{planned}")
     if detail.get("outlived_window"):
         yield _fact("window", f"its maintenance window ended at {time_text(at)} (UTC)")
     if hang := hang_text(detail):
@@ -244,7 +249,8 @@ def _event_lines(events: Sequence[TimelineEvent]) -> Iterable[RenderableType]:
         # Events of a replica group have no address.
         where = ", ".join(filter(None, (step.event.identity.cluster, printable(step.event.identity.addr))))
         sentence = _sentence(step)
-        yield Padding(Text(f"{where}: {sentence}" if sentence else where, style="dim"), (0, 0, 0, 4), expand=False)
+        line = ": ".join(filter(None, (where, sentence)))
+        yield Padding(Text(line, style="dim"), (0, 0, 0, 4), expand=False)
 
 
 def _row(event: admin.BrokerEvent) -> tuple[str, ...]:

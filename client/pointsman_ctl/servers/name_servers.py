@@ -54,6 +54,13 @@ class BrokerHistory:
     guards: Mapping[str, admin.GuardStatus]
     """By cluster."""
     timeline: Timeline
+    earlier_runs: str = "UNSPECIFIED"
+    """What the node knows of events before its start, as in ``EarlierRuns``."""
+
+    @property
+    def may_know(self) -> bool:
+        """Return whether the node has anything of the broker, or may have once it has read its history."""
+        return bool(self.brokers or self.timeline.events) or self.earlier_runs == "READING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +217,8 @@ class PointsmanNameServer(NameServerLink):
 
         found, events = await asyncio.gather(here(), self._events(deadline, cluster=cluster, broker_name=broker_name))
         guards = {guard.cluster: guard for guard in found.info.guards}
-        return BrokerHistory(events.node, found.brokers, guards, timeline_of(events.events))
+        earlier = enum_name(events, "earlier_runs")
+        return BrokerHistory(events.node, found.brokers, guards, timeline_of(events.events), earlier)
 
     async def _events(self, deadline: float, *, cluster: str, broker_name: str) -> admin.ListBrokerEventsResponse:
         request = admin.ListBrokerEventsRequest(cluster=cluster, broker_name=broker_name)

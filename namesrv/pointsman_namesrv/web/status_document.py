@@ -167,8 +167,8 @@ def _problems(
         yield problem(ALARM, f"{_brokers(len(departed))} departed unplanned: {names}.")
     for text in islice(info.complaints, MOST_LINES):
         yield problem(ALARM, f"{text[:1].upper()}{text[1:]}.")
-    if fleet.lifecycle.state is not NodeState.READY:
-        yield problem(WARNING, f"This name server is {fleet.lifecycle.state}: {_NODE_MEANINGS[fleet.lifecycle.state]}.")
+    for text in _starting(fleet):
+        yield problem(WARNING, text)
     wipes = sorted(map(str, fleet.core.overrides.wipes))
     if wipes:
         yield problem(WARNING, f"Write permission wiped by an operator: {_named(wipes, str)}.")
@@ -182,6 +182,13 @@ def _problems(
     for peer in peers:
         if (trouble := peer.problem()) is not None:
             yield problem(WARNING, trouble)
+
+
+def _starting(fleet: Fleet) -> Iterator[str]:
+    if fleet.lifecycle.state is not NodeState.READY:
+        yield f"This name server is {fleet.lifecycle.state}: {_NODE_MEANINGS[fleet.lifecycle.state]}."
+    if fleet.admin.earlier_runs() == admin_service_pb2.EARLIER_RUNS_READING:
+        yield "This name server is still reading its history: earlier events and penalties may be missing."
 
 
 _MEANINGS = {
