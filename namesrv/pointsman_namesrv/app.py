@@ -21,6 +21,7 @@ from pointsman.daemon.rpc.rpc_server import Service
 from pointsman.daemon.tls.tls import load_certificates, open_context
 from pointsman.names import join_addr, split_addr
 from pointsman_namesrv.config import NameServerConfig
+from pointsman_namesrv.core.administration import Administration
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.live_queues import LiveQueueReports
@@ -30,9 +31,10 @@ from pointsman_namesrv.core.order_topics import order_problems
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.core.staging import coming_in_bytes
 from pointsman_namesrv.history import recorder_assembly
+from pointsman_namesrv.history.past_worker_link import PastWorkerLink
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.history.startup_memory import StartupMemory
-from pointsman_namesrv.node_metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics, PastMetrics
 from pointsman_namesrv.own_pauses import OwnPauses
 from pointsman_namesrv.periodic_tasks import ALIVE_SECONDS, PeriodicTasks
 from pointsman_namesrv.remoting.remoting_assembly import remoting_server
@@ -41,6 +43,7 @@ from pointsman_namesrv.rpc.admin import AdminServicer
 from pointsman_namesrv.rpc.inspection import Node
 from pointsman_namesrv.rpc.live_queue_queries import LiveQueueQueries
 from pointsman_namesrv.rpc.node_server import ADMIN_RULES, ROUTE_RULES, NodeServer, services_of
+from pointsman_namesrv.rpc.past_queries import PastQueries
 from pointsman_namesrv.rpc.registration import RegistrationServicer
 from pointsman_namesrv.rpc.route_responses import RouteResponses
 from pointsman_namesrv.rpc.routes import RouteServicer
@@ -76,6 +79,7 @@ class Parts:
     node: str
     recorder: Recorder
     memory: StartupMemory
+    past: PastWorkerLink
     snapshot: SnapshotKeeper | None
     """None: nothing is stored on disk."""
     settings: SettingsKeeper
@@ -181,6 +185,7 @@ class NameServerApp:
             self.parts = parts = self._assemble(port)
             # gRPC stops first, although its port is bound before the rest: the node is named after it.
             steps.push_async_callback(self._stop_history)
+            steps.push_async_callback(parts.past.stop)
             steps.push_async_callback(self._stop_snapshot)
             steps.push_async_callback(self._stop_settings)
             if parts.remoting is not None:
@@ -381,6 +386,8 @@ class NameServerApp:
             coming_in=coming_in,
         )
         routes = RouteServicer(core, self.responses, hub, lifecycle=lifecycle, clock=clock, metrics=metrics)
+        history = Path(config.history.directory) if config.history.enabled else None
+        past = PastWorkerLink(history, node=node, clock=clock, metrics=PastMetrics(metrics.registry))
         admin = AdminServicer(
             core,
             recorder.recent,
@@ -390,6 +397,8 @@ class NameServerApp:
             clock=clock,
             node=self._shown(node),
             settings=settings,
+            administration=Administration(core, hidden_namespaces=config.history.hide_kv),
+            past=PastQueries(past, clock=clock, node=node),
         )
         peers = PeerComparison(config.peers, admin, boot=self._boot, clock=clock, metrics=metrics)
         fleet = Fleet(
@@ -407,6 +416,7 @@ class NameServerApp:
             node=node,
             recorder=recorder,
             memory=memory,
+            past=past,
             snapshot=self._snapshot_keeper(lambda: HistoryMark(self._boot, recorder.last_seq)),
             settings=settings,
             pauses=pauses,

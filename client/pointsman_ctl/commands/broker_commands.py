@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import MASTER_ID, NO_MASTER, Document, enum_name, to_document
@@ -24,7 +25,6 @@ from pointsman_ctl.output.operator_texts import (
     earlier_runs_text,
     evidence_text,
     guard_text,
-    printable,
     reason_text,
 )
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table, node_documents, node_parts, state_cell

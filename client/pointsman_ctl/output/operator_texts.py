@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from pointsman.names import PERM_READ, PERM_WRITE
+from pointsman.names import PERM_READ, PERM_WRITE, printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import enum_name
@@ -172,11 +172,6 @@ def earlier_runs_text(earlier_runs: str) -> str:
 def detail_text(detail: Mapping[str, object]) -> str:
     """Show the details of an event as ``name value, ...``."""
     return ", ".join(f"{name.replace('_', ' ')} {_value_text(value)}" for name, value in sorted(detail.items()))
-
-
-def printable(text: str) -> str:
-    """Replace control characters: any client may have registered the broker that a text comes from."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def _value_text(value: object) -> str:

@@ -45,6 +45,10 @@ REGISTRATION_RULES: Rules = {
 ADMIN_RULES: Rules = {
     "ListBrokers": ADMINS,
     "ListBrokerEvents": ADMINS,
+    "GetPastRoute": ADMINS,
+    "GetPastBroker": ADMINS,
+    "ListPastEvents": ADMINS,
+    "ListChanges": ADMINS,
     "ListFlapping": ADMINS,
     "ListLiveQueues": ADMINS,
     "ListWatchers": ADMINS,
