@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pointsman.wire.operator_texts import printable
 from pointsman_client import PointsmanError
 from pointsman_ctl import __version__
 from pointsman_ctl.commands import (
@@ -46,7 +47,6 @@ from pointsman_ctl.output.error_report import (
     exit_code_of,
     to_error_report,
 )
-from pointsman_ctl.output.operator_texts import printable
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 

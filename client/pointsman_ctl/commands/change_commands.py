@@ -7,6 +7,7 @@ import click
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import enum_name
+from pointsman.wire.operator_texts import printable
 from pointsman_ctl.commands.server_changes import Outcome, change_every, cluster_of
 from pointsman_ctl.options.command_options import (
     ReplicaTarget,
@@ -24,7 +25,6 @@ from pointsman_ctl.options.name_completion import (
     complete_replicas,
     complete_topics,
 )
-from pointsman_ctl.output.operator_texts import printable
 from pointsman_ctl.servers.name_servers import PointsmanNameServer
 
 _of_cluster = click.option(

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.json_document import Document
+from pointsman.wire.operator_texts import printable
 from pointsman_client import OrderTopicConfError, RequestRejectedError, Revision, TopicRoute, to_publish_queues
 from pointsman_client.pointsman_grpc.codec import to_topic_route
 from pointsman_ctl.commands.server_changes import Outcome, change_every, not_there
@@ -19,7 +20,6 @@ from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.name_completion import complete_topics
 from pointsman_ctl.output.error_report import EXIT_FAILED, EXIT_OK, KeyNotFoundError
 from pointsman_ctl.output.key_moves import KeyMoves, key_moves, largest
-from pointsman_ctl.output.operator_texts import printable
 from pointsman_ctl.output.output_layout import new_table, node_documents, node_parts
 from pointsman_ctl.servers.name_servers import PointsmanNameServer
 from pointsman_ctl.servers.server_calls import NodeResponse

@@ -19,11 +19,11 @@ from pointsman.wire.json_document import (
     to_document,
     to_route_document,
 )
+from pointsman.wire.operator_texts import logical_queues_text, perm_text, printable, utc_of
 from pointsman_client import AbsentBroker, NoBrokerUpError
 from pointsman_ctl.options.command_options import in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.name_completion import complete_topics
-from pointsman_ctl.output.operator_texts import logical_queues_text, perm_text, printable, utc_of
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table, state_cell
 
 

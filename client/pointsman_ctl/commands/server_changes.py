@@ -11,10 +11,10 @@ from rich.text import Text
 
 from pointsman.wire.error_details import ErrorDetails
 from pointsman.wire.json_document import Document
+from pointsman.wire.operator_texts import printable
 from pointsman_client import RequestRejectedError
 from pointsman_ctl.options.invocation import Invocation
 from pointsman_ctl.output.error_report import BrokerClusterUnknownError
-from pointsman_ctl.output.operator_texts import printable
 from pointsman_ctl.output.output_layout import failure_line, node_documents
 from pointsman_ctl.servers.name_servers import PointsmanNameServer
 from pointsman_ctl.servers.server_calls import NodeResponse, Query, responses_of

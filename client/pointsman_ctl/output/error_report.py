@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from pointsman.names import is_rocketmq
+from pointsman.wire.operator_texts import printable
 from pointsman_client import (
     AccessDeniedError,
     AgentFailedError,
@@ -21,7 +22,6 @@ from pointsman_client import (
     RequestRejectedError,
     TopicNotFoundError,
 )
-from pointsman_ctl.output.operator_texts import printable
 from pointsman_ctl.servers.rocketmq_broker import BrokerDeniedError, BrokerFailedError
 
 EXIT_OK = 0

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pointsman.wire.json_document import Document
+from pointsman.wire.operator_texts import printable
 from pointsman_client import MessageQueue, OrderTopicConfError, TopicRoute, to_publish_queues
-from pointsman_ctl.output.operator_texts import printable
 
 MAX_HASHES = 100_000
 """Hash codes that the share of moved keys is counted over."""
