@@ -50,6 +50,7 @@ from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
 from pointsman_namesrv.snapshot.snapshot_store import SnapshotStore
 from pointsman_namesrv.web.fleet_documents import Fleet
 from pointsman_namesrv.web.loop_documents import LoopDocuments
+from pointsman_namesrv.web.page_documents import PageSources
 from pointsman_namesrv.web.peer_comparison import PeerComparison
 from pointsman_namesrv.web.status_site import StatusSite
 from pointsman_namesrv.web.web_assembly import authorise_on, documents_of
@@ -368,17 +369,18 @@ class NameServerApp:
             coming_in=coming_in,
         )
         routes = RouteServicer(core, self.responses, hub, lifecycle=lifecycle, clock=clock, metrics=metrics)
+        live_queues = LiveQueueQueries(core, self.live_queues, clock=clock, metrics=metrics, node=node)
         admin = AdminServicer(
             core,
             recorder.recent,
             hub,
-            live_queues=LiveQueueQueries(core, self.live_queues, clock=clock, metrics=metrics, node=node),
+            live_queues=live_queues,
             record=record,
             clock=clock,
             node=self._shown(node),
             settings=settings,
         )
-        peers = PeerComparison(config.peers, admin, boot=self._boot, clock=clock, metrics=metrics)
+        peers = PeerComparison(config.peers, admin, core=core, boot=self._boot, clock=clock, metrics=metrics)
         fleet = Fleet(
             core=core,
             recent=recorder.recent,
@@ -389,7 +391,18 @@ class NameServerApp:
             addr=self.addr,
             node=node,
         )
-        report_url = config.monitoring.report_url
+        remoting = self._remoting(settings, pauses, coming_in)
+        sources = PageSources(
+            fleet=fleet,
+            live=live_queues,
+            hub=hub,
+            stream_count=lambda: registration.stream_count,
+            rocketmq=None if remoting is None else remoting.clients,
+            version=self._version,
+            peers=peers.results,
+            report_url=config.monitoring.report_url,
+            broker_url=config.monitoring.broker_url,
+        )
         return Parts(
             node=node,
             recorder=recorder,
@@ -409,9 +422,9 @@ class NameServerApp:
             hub=hub,
             registration=registration,
             services=services_of(registration, routes, admin),
-            remoting=self._remoting(settings, pauses, coming_in),
+            remoting=remoting,
             peers=peers,
-            documents=documents_of(fleet, version=self._version, peers=peers.results, report_url=report_url),
+            documents=documents_of(sources),
         )
 
     def _snapshot_keeper(self) -> SnapshotKeeper | None:

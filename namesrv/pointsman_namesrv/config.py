@@ -55,24 +55,29 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class MonitoringConfig:
-    """Metrics, health, the status page and JSON over HTTP."""
+    """Metrics, health, the pages and JSON over HTTP."""
 
     listen: str = "127.0.0.1:9877"
-    """Address of `/metrics`, `/healthz`, the status page and JSON, host:port; port 0 picks a free one."""
+    """Address of `/metrics`, `/healthz`, the pages and JSON, host:port; port 0 picks a free one."""
     tls: bool = False
     """Whether this port is HTTPS, with the certificate of ``[tls]``. Clients present no certificate."""
     report_url: str = ""
-    """Address of the newest report, for a link on the status page; empty: no link."""
+    """Address of the newest report, for a link on the pages; empty: no link."""
+    broker_url: str = ""
+    """Address of a dashboard of one broker, for a link on its page, with `{cluster}` and `{broker}` for the names, such
+    as `https://grafana/d/x?var-broker={broker}`; empty: no link."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
         yield from unusable_listen("listen", self.listen)
-        yield from fault("report_url", self.report_url, _link_problem(self.report_url) if self.report_url else None)
+        for name, url in (("report_url", self.report_url), ("broker_url", self.broker_url)):
+            yield from fault(name, url, _link_problem(url) if url else None)
 
 
 @dataclass(frozen=True, slots=True)
 class PeersConfig:
-    """Other name servers of the same fleet, whose routes and settings the status page compares with this one's."""
+    """Other name servers of the same fleet, whose routes, settings and brokers the pages compare with
+    this one's."""
 
     name_servers: tuple[str, ...] = ()
     """gRPC addresses, host:port; the list may be the same on every node."""
