@@ -96,7 +96,7 @@ class PeersConfig:
     server_name: str = ""
     """Name that their certificates must have; empty: the host that is connected to."""
     token_file: str = ""
-    """File with a bearer token of role admin."""
+    """File with a bearer token of role viewer or admin."""
 
     @property
     def credentials(self) -> Credentials:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections import Counter
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from pointsman.daemon.access.access_settings import Grant
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
@@ -20,6 +24,7 @@ from pointsman_namesrv.config import MonitoringConfig, PeersConfig, RemotingConf
 from pointsman_namesrv.slices import Slices
 from pointsman_namesrv.web import page_documents, peer_comparison
 from pointsman_namesrv.web.page_rendering import PAGE_POLICY, SCRIPT
+from tests.kit.access_tokens import TokenFolder
 from tests.kit.broker.rocketmq.peer import remoting_peer
 from tests.kit.ctl.command import ctl
 from tests.kit.ctl.command_line import parsed
@@ -27,6 +32,7 @@ from tests.kit.http_answer import HttpAnswer, ask
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
 from tests.kit.name_server.peer import Peer, peer_of
+from tests.kit.refusal import refusal_of
 from tests.kit.waiting import eventually
 
 MARKUP = '<img src=x onerror="alert(1)">\'&amp;</script>'
@@ -331,3 +337,30 @@ async def test_rocketmq_clients_are_counted_by_language_and_version() -> None:
         shown = text_of(await ask(app.monitoring_port, "/connected"))
     assert "no request yet" in shown
     assert "JAVA 5.3.3 1 0" in shown or "OTHER 5.3.3 1 0" in shown
+
+
+async def test_a_viewer_sees_every_page_and_changes_nothing(tmp_path: Path) -> None:
+    tokens = TokenFolder(tmp_path, "ops", "on-call", "app")
+    roles = {"ops": "admin", "on-call": "viewer", "app": "client"}
+    grants = [Grant(identity=name, role=role) for name, role in roles.items()]
+    async with running_name_server(access=tokens.settings(*grants)) as app, peer_of(app.addr) as peer:
+        for path in ("/", "/topics", "/groups", "/events", "/changes", "/connected", "/v1/status", "/v1/brokers"):
+            statuses = []
+            for name in ("on-call", "ops", "app"):
+                basic = base64.b64encode(f"anyone:{tokens.tokens[name]}".encode()).decode()
+                statuses.append((await ask(app.monitoring_port, path, Authorization=f"Basic {basic}")).status)
+            assert (path, statuses) == (path, [200, 200, 403])
+        refused = await ask(app.monitoring_port, "/", Accept="text/html")
+        assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, 'Basic realm="pointsman"')
+        assert refused.headers["Content-Type"].startswith("text/html")
+
+        header = tokens.header("on-call")
+        assert (await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest(), metadata=header)).node
+        for change in (
+            peer.admin.SetDrain(admin.SetDrainRequest(draining=True, by="x"), metadata=header),
+            peer.admin.PutKv(admin.PutKvRequest(namespace="n", key="k", value="v", by="x"), metadata=header),
+            peer.admin.SetWritePerm(admin.SetWritePermRequest(cluster="c1", broker_name="a", by="x"), metadata=header),
+            peer.registration.RegisterBroker(wire.registration(wire.topic("t")), metadata=header),
+        ):
+            denied = await refusal_of(change)
+            assert denied.status is grpc.StatusCode.PERMISSION_DENIED
