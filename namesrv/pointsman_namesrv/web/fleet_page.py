@@ -16,6 +16,7 @@ from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.history.row import Record
 from pointsman_namesrv.web.page_data import (
     ALARM,
+    RANKS,
     WARNING,
     WORST_FIRST,
     BrokerRow,
@@ -25,7 +26,7 @@ from pointsman_namesrv.web.page_data import (
     Problem,
 )
 from pointsman_namesrv.web.page_links import broker_path, command, fleet_path, group_path, option
-from pointsman_namesrv.web.page_query import Column, Paged, PageQuery, columns_of, distinct, paged, sort_of, sorted_by
+from pointsman_namesrv.web.page_query import Column, Paged, PageQuery, columns_of, distinct, sort_of, sorted_page
 from pointsman_namesrv.web.peer_comparison import PeerResult
 from pointsman_namesrv.web.time_strip import Bar, strip
 
@@ -128,26 +129,25 @@ class FleetPage:
 
 def fleet_page(data: FleetData, events: EventsData, live: LiveData, query: PageQuery) -> FleetPage:
     """Select and count what the page shows. Raises InvalidRequest."""
-    registered = [row for row in data.rows if row.silence is not None]
+    clusters = list(clusters_of(data))
+    states = Counter[str]()
+    for cluster in clusters:
+        states.update(cluster.states)
     problems = [*data.problems, *group_problems(live.groups)]
     problems.sort(key=lambda problem: problem.severity != ALARM)
-    verdict, headline = verdict_of(problems, len(registered))
-    phases = Counter(row.state.phase for row in registered)
-    states = ", ".join(f"{phases[phase]:,} {phase.value}" for phase in WORST_FIRST if phases[phase])
-    names = {row.identity.cluster for row in registered}
-    counts = f"{counted(len(registered), 'broker')} in {counted(len(names), 'cluster')}" + (states and f": {states}")
+    verdict, headline = verdict_of(problems, states.total())
+    named = ", ".join(f"{states[phase.value]:,} {phase.value}" for phase in WORST_FIRST if states[phase.value])
+    counts = f"{counted(states.total(), 'broker')} in {counted(sum(bool(each.total) for each in clusters), 'cluster')}"
     by, is_descending = sort_of(query, TITLES, default="state")
-    matching = list(matched(data, query))
-    matching = sorted_by(matching, _KEYS[by], is_descending=is_descending)
-    part = paged(matching, query)
+    part = sorted_page(list(matched(data, query)), _KEYS[by], query, is_descending=is_descending)
     others = [peer for peer in data.peers if peer.brokers is not None]
     shown = [_shown(row, data, events, others) for row in part.rows]
-    clusters = list(clusters_of(data))
+    registrations = [row.registration for row in data.rows]
     choices = {
-        "cluster": distinct([row.identity.cluster for row in data.rows]),
-        "zone": distinct([row.registration.zone for row in data.rows]),
-        "owner": distinct([row.registration.labels.get(OWNER, "") for row in data.rows]),
-        "version": distinct([row.registration.broker_version for row in data.rows]),
+        "cluster": distinct([cluster.name for cluster in clusters]),
+        "zone": distinct([each.zone for each in registrations]),
+        "owner": distinct([each.labels.get(OWNER, "") for each in registrations]),
+        "version": distinct([each.broker_version for each in registrations]),
     }
     servers = data.node.peers or (data.node.addr,)
     return FleetPage(
@@ -155,7 +155,7 @@ def fleet_page(data: FleetData, events: EventsData, live: LiveData, query: PageQ
         query=query,
         verdict=verdict,
         headline=headline,
-        counts=counts,
+        counts=f"{counts}: {named}" if named else counts,
         problems=problems,
         columns=columns_of(query, TITLES, default="state"),
         brokers=Paged(shown, part.found, part.first, part.before, part.after),
@@ -206,7 +206,7 @@ def _has_state(row: BrokerRow, state: str, headless: frozenset[GroupKey] | set[G
 
 _KEYS: Mapping[str, Callable[[BrokerRow], tuple[object, ...]]] = {
     "name": lambda row: (row.identity,),
-    "state": lambda row: (WORST_FIRST.index(row.state.phase), row.state.planned, not row.write_wiped, row.identity),
+    "state": lambda row: (RANKS[row.state.phase], row.state.planned, not row.write_wiped, row.registration.identity),
     "heartbeat": lambda row: (row.silence is None, row.silence or 0.0, row.identity),
     "penalty": lambda row: (row.penalty, row.identity),
     "topics": lambda row: (len(row.registration.topics), row.identity),
@@ -276,10 +276,14 @@ def clusters_of(data: FleetData) -> Iterator[ShownCluster]:
     """Yield the clusters, those with a problem first."""
     states, lost = dict[str, Counter[str]](), Counter[str]()
     for row in data.rows:
+        cluster = row.registration.identity.cluster
         if row.silence is None:
-            lost[row.identity.cluster] += not row.state.planned
+            lost[cluster] += not row.state.planned
         else:
-            states.setdefault(row.identity.cluster, Counter())[row.state.phase.value] += 1
+            of_cluster = states.get(cluster)
+            if of_cluster is None:
+                of_cluster = states[cluster] = Counter()
+            of_cluster[row.state.phase.value] += 1
     no_master = Counter(key.cluster for key in data.headless)
     names = {*states, *lost}
 

@@ -10,7 +10,7 @@ from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.core.fleet_queues import BrokerLag, Finding, GroupNow
 from pointsman_namesrv.web.page_data import LiveData
 from pointsman_namesrv.web.page_links import broker_path, command, group_path, option, topic_path
-from pointsman_namesrv.web.page_query import Column, Paged, PageQuery, columns_of, distinct, paged, sort_of, sorted_by
+from pointsman_namesrv.web.page_query import Column, Paged, PageQuery, columns_of, distinct, sort_of, sorted_page
 
 PARAMETERS = ("name", "cluster", "sort", "page")
 TITLES = {
@@ -114,7 +114,7 @@ def groups_page(data: LiveData, query: PageQuery) -> GroupsPage:
         for group, findings in data.groups
         if name in group.group.lower() and (not cluster or group.cluster == cluster)
     ]
-    part = paged(sorted_by(found, _KEYS[by], is_descending=is_descending), query)
+    part = sorted_page(found, _KEYS[by], query, is_descending=is_descending)
     return GroupsPage(
         data=data,
         query=query,

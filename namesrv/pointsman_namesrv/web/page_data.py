@@ -246,3 +246,4 @@ def row_of_lost(registration: Registration, state: ReplicaState, gone_for: float
 
 
 WORST_FIRST = (Phase.OUT, Phase.GONE, Phase.PROTECTED, Phase.SUSPECT, Phase.PROVISIONAL, Phase.UP)
+RANKS = {phase: rank for rank, phase in enumerate(WORST_FIRST)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +15,8 @@ T = TypeVar("T")
 ROWS = 50
 """Rows of one page."""
 MAX_PAGE = 1_000_000
+FEW_OF = 10
+"""A page within this share of all rows is found without sorting the others."""
 LONGEST = 262
 
 
@@ -88,14 +91,28 @@ class Paged(Generic[T]):
         return self.first + len(self.rows) - 1 if self.rows else 0
 
 
-def paged(rows: Sequence[T], query: PageQuery, *, size: int = ROWS) -> Paged[T]:
-    """Return the rows of the requested page; a page behind the last one is empty."""
-    page = query.page
-    begin = (page - 1) * size
-    part = rows[begin : begin + size]
-    before = query.change(page=str(min(page - 1, max(1, -(-len(rows) // size))))) if page > 1 and rows else ""
-    after = query.change(page=str(page + 1)) if begin + size < len(rows) else ""
-    return Paged(part, len(rows), begin + 1 if part else 0, before, after)
+def paged(rows: Sequence[T], query: PageQuery, *, found: int | None = None) -> Paged[T]:
+    """Return the rows of the requested page; a page behind the last one is empty.
+
+    ``found``: number of all rows, where ``rows`` are the first of them.
+    """
+    page, total = query.page, len(rows) if found is None else found
+    begin = (page - 1) * ROWS
+    part = rows[begin : begin + ROWS]
+    before = query.change(page=str(min(page - 1, max(1, -(-total // ROWS))))) if page > 1 and total else ""
+    after = query.change(page=str(page + 1)) if begin + ROWS < total else ""
+    return Paged(part, total, begin + 1 if part else 0, before, after)
+
+
+def sorted_page(
+    rows: Sequence[T], key: Callable[[T], tuple[object, ...]], query: PageQuery, *, is_descending: bool
+) -> Paged[T]:
+    """Return the requested page of the rows in an order; of very many, only those up to the page are sorted."""
+    end = query.page * ROWS
+    if end * FEW_OF < len(rows):
+        pick = heapq.nlargest if is_descending else heapq.nsmallest
+        return paged(pick(end, rows, key=key), query, found=len(rows))
+    return paged(sorted(rows, key=key, reverse=is_descending), query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +143,6 @@ def columns_of(query: PageQuery, titles: Mapping[str, str], *, default: str) -> 
         return Column(name, title, query.change(sort=f"-{name}" if is_number_first else name), direction)
 
     return {name: column(name, title) for name, title in titles.items()}
-
-
-def sorted_by(rows: Sequence[T], key: Callable[[T], tuple[object, ...]], *, is_descending: bool) -> list[T]:
-    """Return the rows in an order."""
-    return sorted(rows, key=key, reverse=is_descending)
 
 
 def distinct(values: Collection[str], *, most: int = 60) -> list[str]:

@@ -19,6 +19,7 @@ from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as messages
+from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import MonitoringConfig, PeersConfig, RemotingConfig
 from pointsman_namesrv.slices import Slices
@@ -327,13 +328,18 @@ async def test_a_page_during_the_warm_up_is_not_ready_for_what_may_come() -> Non
         assert "WARMING" in text_of(await ask(app.monitoring_port, "/"))
 
 
-async def test_rocketmq_clients_are_counted_by_language_and_version() -> None:
+async def test_watches_and_rocketmq_clients_are_counted() -> None:
     async with (
         running_name_server(remoting=RemotingConfig(listen="127.0.0.1:0")) as app,
         remoting_peer(app.remoting_addr) as one,
         remoting_peer(app.remoting_addr),
     ):
         await one.ask(106)
+        async with peer_of(app.addr) as peer:
+            watch = peer.route.WatchTopicRoutes(WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
+            await eventually(lambda: app.parts.hub.count == 1)
+            assert "1, of 1 topic" in text_of(await ask(app.monitoring_port, "/connected"))
+            watch.cancel()
         shown = text_of(await ask(app.monitoring_port, "/connected"))
     assert "no request yet" in shown
     assert "JAVA 5.3.3 1 0" in shown or "OTHER 5.3.3 1 0" in shown

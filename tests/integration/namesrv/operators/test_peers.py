@@ -79,6 +79,18 @@ async def test_a_peer_that_is_down_is_unreachable_until_it_returns(monkeypatch: 
             await eventually(lambda: result(app).result == "EQUAL")
 
 
+async def test_a_draining_peer_is_compared_without_its_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_comparison, "WAIT_FOR_EACH_SECOND", 0.0)
+    async with running_name_server() as other, running_name_server(peers=polled(other.addr)) as app:
+        for addr in (other.addr, app.addr):
+            await register_at(addr, "a")
+        await eventually(lambda: result(app).brokers == {})
+        async with peer_of(other.addr) as peer:
+            await peer.admin.SetDrain(admin.SetDrainRequest(draining=True, by="test"))
+        await eventually(lambda: result(app).brokers is None)
+        assert (result(app).result, result(app).node_state) == ("EQUAL", "DRAINING")
+
+
 class Liar(AdminServiceServicer):
     """Returns responses that no name server sends."""
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pointsman.wire.refusals import InvalidRequest
-from pointsman_namesrv.web.page_query import LONGEST, PageQuery, columns_of, distinct, paged, sort_of
+from pointsman_namesrv.web.page_query import LONGEST, PageQuery, columns_of, distinct, paged, sort_of, sorted_page
 
 
 def query(**parameters: str) -> PageQuery:
@@ -68,3 +68,11 @@ def test_a_parameter_that_is_too_long_is_refused() -> None:
 def test_values_to_choose_from_are_few() -> None:
     assert distinct(["b", "a", "", "b"]) == ["a", "b"]
     assert distinct([f"{number}" for number in range(100)]) == []
+
+
+@pytest.mark.parametrize("is_descending", [False, True])
+@pytest.mark.parametrize("page", ["1", "2", "15", "40", "41"])
+def test_a_page_of_very_many_rows_is_that_of_all_sorted(page: str, is_descending: bool) -> None:
+    rows = [(number * 7_919) % 1_999 // 2 for number in range(1_999)]
+    expected = paged(sorted(rows, reverse=is_descending), query(page=page))
+    assert sorted_page(rows, lambda row: (row,), query(page=page), is_descending=is_descending) == expected
