@@ -402,6 +402,7 @@ class NameServerApp:
             peers=peers.results,
             report_url=config.monitoring.report_url,
             broker_url=config.monitoring.broker_url,
+            runbook_url=config.monitoring.runbook_url,
         )
         return Parts(
             node=node,

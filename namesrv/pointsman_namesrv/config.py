@@ -66,11 +66,18 @@ class MonitoringConfig:
     broker_url: str = ""
     """Address of a dashboard of one broker, for a link on its page, with `{cluster}` and `{broker}` for the names, such
     as `https://grafana/d/x?var-broker={broker}`; empty: no link."""
+    runbook_url: str = ""
+    """Address of the runbook, to whose sections the page of a broker links, such as `https://wiki/runbook`; empty: it
+    only names them."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
         yield from unusable_listen("listen", self.listen)
-        for name, url in (("report_url", self.report_url), ("broker_url", self.broker_url)):
+        for name, url in (
+            ("report_url", self.report_url),
+            ("broker_url", self.broker_url),
+            ("runbook_url", self.runbook_url),
+        ):
             yield from fault(name, url, _link_problem(url) if url else None)
 
 

@@ -54,6 +54,8 @@ class NodeFacts:
     report_url: str
     broker_url: str
     """Template of a link for one broker; empty: none."""
+    runbook_url: str
+    """Address of the runbook; empty: unknown."""
     peers: tuple[str, ...]
     """Addresses of all name servers that it compares itself with."""
 

@@ -72,6 +72,7 @@ class PageSources:
     peers: Sequence[PeerResult]
     report_url: str
     broker_url: str
+    runbook_url: str
     kept_topics: tuple[int, str, TopicsData] | None = field(default=None, init=False)
     """The last list of topics, with the change of the routes and the cluster that it is of."""
 
@@ -87,6 +88,7 @@ class PageSources:
             at=fleet.clock.utc_now(),
             report_url=self.report_url,
             broker_url=self.broker_url,
+            runbook_url=self.runbook_url,
             peers=tuple(peer.addr for peer in self.peers),
         )
 

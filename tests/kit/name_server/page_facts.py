@@ -18,6 +18,7 @@ NODE = NodeFacts(
     at=datetime(2026, 11, 28, 12, tzinfo=UTC),
     report_url="",
     broker_url="https://grafana/{cluster}/{broker}",
+    runbook_url="",
     peers=(),
 )
 NO_EVENTS = EventsData(NODE, {})

@@ -297,11 +297,18 @@ async def test_topics_are_counted_again_only_after_a_change(
     assert "orders" not in text_of(await ask(server.monitoring_port, "/topics?cluster=c2"))
 
 
+async def register_sick(addr: str) -> None:
+    async with peer_of(addr) as peer:
+        await register(peer, "orders", name="sick", health=SICK)
+
+
 async def test_a_broker_that_only_another_name_server_lost_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_comparison, "WAIT_FOR_EACH_SECOND", 0.0)
     async with running_name_server() as other:
         peers = PeersConfig(name_servers=(other.addr,), poll_seconds=0.1, timeout_seconds=30.0)
-        monitoring = MonitoringConfig(listen="127.0.0.1:0", broker_url="https://grafana/d?b={broker}")
+        monitoring = MonitoringConfig(
+            listen="127.0.0.1:0", broker_url="https://grafana/d?b={broker}", runbook_url="https://wiki/runbook"
+        )
         async with running_name_server(peers=peers, monitoring=monitoring) as app:
             async with peer_of(app.addr) as here, peer_of(other.addr) as there:
                 for name in ("a", "b"):
@@ -320,6 +327,9 @@ async def test_a_broker_that_only_another_name_server_lost_is_marked(monkeypatch
             broker = await ask(app.monitoring_port, "/brokers/c1/b")
             assert f"at {other.addr} NOT ROUTED" in text_of(broker)
             assert 'href="https://grafana/d?b=b"' in broker.body.decode()
+            await register_sick(app.addr)
+            sick = await ask(app.monitoring_port, "/brokers/c1/sick")
+            assert 'href="https://wiki/runbook#pointsmanbrokersunhealthy"' in sick.body.decode()
 
 
 async def test_a_page_during_the_warm_up_is_not_ready_for_what_may_come() -> None:
