@@ -15,8 +15,8 @@ WIDTH = 1_000
 """Width of a strip and of a curve, in units of the drawing."""
 CURVE_HEIGHT = 120
 CURVE_STEPS = 160
-LEAST_WIDTH = 4.0
-"""The shortest outage that is seen: a minute of a day is less than a pixel."""
+LEAST_WIDTH = 8.0
+"""The shortest outage that is seen: ten minutes of a day are about a pixel of a row."""
 
 
 @dataclass(frozen=True, slots=True)
