@@ -55,6 +55,7 @@ from pointsman_namesrv.snapshot.snapshot_codec import HistoryMark
 from pointsman_namesrv.snapshot.snapshot_store import SnapshotStore
 from pointsman_namesrv.web.fleet_documents import Fleet
 from pointsman_namesrv.web.loop_documents import LoopDocuments
+from pointsman_namesrv.web.page_documents import PageSources
 from pointsman_namesrv.web.peer_comparison import PeerComparison
 from pointsman_namesrv.web.status_site import StatusSite
 from pointsman_namesrv.web.web_assembly import authorise_on, documents_of
@@ -388,11 +389,12 @@ class NameServerApp:
         routes = RouteServicer(core, self.responses, hub, lifecycle=lifecycle, clock=clock, metrics=metrics)
         history = Path(config.history.directory) if config.history.enabled else None
         past = PastWorkerLink(history, node=node, clock=clock, metrics=PastMetrics(metrics.registry))
+        live_queues = LiveQueueQueries(core, self.live_queues, clock=clock, metrics=metrics, node=node)
         admin = AdminServicer(
             core,
             recorder.recent,
             hub,
-            live_queues=LiveQueueQueries(core, self.live_queues, clock=clock, metrics=metrics, node=node),
+            live_queues=live_queues,
             record=record,
             clock=clock,
             node=self._shown(node),
@@ -400,7 +402,7 @@ class NameServerApp:
             administration=Administration(core, hidden_namespaces=config.history.hide_kv),
             past=PastQueries(past, clock=clock, node=node),
         )
-        peers = PeerComparison(config.peers, admin, boot=self._boot, clock=clock, metrics=metrics)
+        peers = PeerComparison(config.peers, admin, core=core, boot=self._boot, clock=clock, metrics=metrics)
         fleet = Fleet(
             core=core,
             recent=recorder.recent,
@@ -411,7 +413,19 @@ class NameServerApp:
             addr=self.addr,
             node=node,
         )
-        report_url = config.monitoring.report_url
+        remoting = self._remoting(settings, pauses, coming_in)
+        sources = PageSources(
+            fleet=fleet,
+            live=live_queues,
+            hub=hub,
+            stream_count=lambda: registration.stream_count,
+            rocketmq=None if remoting is None else remoting.clients,
+            version=self._version,
+            peers=peers.results,
+            report_url=config.monitoring.report_url,
+            broker_url=config.monitoring.broker_url,
+            runbook_url=config.monitoring.runbook_url,
+        )
         return Parts(
             node=node,
             recorder=recorder,
@@ -434,9 +448,9 @@ class NameServerApp:
             hub=hub,
             registration=registration,
             services=services_of(registration, routes, admin),
-            remoting=self._remoting(settings, pauses, coming_in),
+            remoting=remoting,
             peers=peers,
-            documents=documents_of(fleet, version=self._version, peers=peers.results, report_url=report_url),
+            documents=documents_of(sources),
         )
 
     def _snapshot_keeper(self, last_row: Callable[[], HistoryMark]) -> SnapshotKeeper | None:

@@ -55,24 +55,36 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class MonitoringConfig:
-    """Metrics, health, the status page and JSON over HTTP."""
+    """Metrics, health, the pages and JSON over HTTP."""
 
     listen: str = "127.0.0.1:9877"
-    """Address of `/metrics`, `/healthz`, the status page and JSON, host:port; port 0 picks a free one."""
+    """Address of `/metrics`, `/healthz`, the pages and JSON, host:port; port 0 picks a free one."""
     tls: bool = False
     """Whether this port is HTTPS, with the certificate of ``[tls]``. Clients present no certificate."""
     report_url: str = ""
-    """Address of the newest report, for a link on the status page; empty: no link."""
+    """Address of the newest report, for a link on the pages; empty: no link."""
+    broker_url: str = ""
+    """Address of a dashboard of one broker, for a link on its page, with `{cluster}` and `{broker}` for the names, such
+    as `https://grafana/d/x?var-broker={broker}`; empty: no link."""
+    runbook_url: str = ""
+    """Address of the runbook, to whose sections the page of a broker links, such as `https://wiki/runbook`; empty: it
+    only names them."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
         yield from unusable_listen("listen", self.listen)
-        yield from fault("report_url", self.report_url, _link_problem(self.report_url) if self.report_url else None)
+        for name, url in (
+            ("report_url", self.report_url),
+            ("broker_url", self.broker_url),
+            ("runbook_url", self.runbook_url),
+        ):
+            yield from fault(name, url, _link_problem(url) if url else None)
 
 
 @dataclass(frozen=True, slots=True)
 class PeersConfig:
-    """Other name servers of the same fleet, whose routes and settings the status page compares with this one's."""
+    """Other name servers of the same fleet, whose routes, settings and brokers the pages compare with
+    this one's."""
 
     name_servers: tuple[str, ...] = ()
     """gRPC addresses, host:port; the list may be the same on every node."""
@@ -91,7 +103,7 @@ class PeersConfig:
     server_name: str = ""
     """Name that their certificates must have; empty: the host that is connected to."""
     token_file: str = ""
-    """File with a bearer token of role admin."""
+    """File with a bearer token of role viewer or admin."""
 
     @property
     def credentials(self) -> Credentials:

@@ -14,12 +14,7 @@ from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import MASTER_ID, NO_MASTER, Document, enum_name, to_document
-from pointsman.wire.wire_time import seconds_of
-from pointsman_client import ClusterNotFoundError, RequestRejectedError
-from pointsman_ctl.options.command_options import in_cluster, read_name
-from pointsman_ctl.options.invocation import Invocation, pass_invocation
-from pointsman_ctl.options.name_completion import complete_topics
-from pointsman_ctl.output.operator_texts import (
+from pointsman.wire.operator_texts import (
     counted,
     duration_text,
     earlier_runs_text,
@@ -27,6 +22,11 @@ from pointsman_ctl.output.operator_texts import (
     guard_text,
     reason_text,
 )
+from pointsman.wire.wire_time import seconds_of
+from pointsman_client import ClusterNotFoundError, RequestRejectedError
+from pointsman_ctl.options.command_options import in_cluster, read_name
+from pointsman_ctl.options.invocation import Invocation, pass_invocation
+from pointsman_ctl.options.name_completion import complete_topics
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table, node_documents, node_parts, state_cell
 from pointsman_ctl.servers.name_servers import NodeBrokers
 from pointsman_ctl.servers.server_calls import NodeResponse

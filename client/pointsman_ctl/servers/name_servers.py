@@ -14,6 +14,7 @@ from pointsman.names import is_rocketmq
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import admin_service_pb2_grpc, broker_pb2, route_service_pb2
 from pointsman.wire.json_document import enum_name
+from pointsman.wire.outage_timeline import Position, Timeline, timeline_of
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import (
     ClusterNotFoundError,
@@ -22,7 +23,6 @@ from pointsman_client import (
     TopicNotFoundError,
 )
 from pointsman_client.pointsman_grpc.links import NameServerLink
-from pointsman_ctl.servers.outage_timeline import Position, Timeline, timeline_of
 from pointsman_ctl.servers.past_answers import PastPage
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess, RocketmqNameServer
 from pointsman_ctl.servers.server_calls import To

@@ -7,7 +7,7 @@ here; their numbers are sums of what was named.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -157,6 +157,10 @@ class FleetQueues:
             self.lags.append(BrokerLag(key, lag))
         for group in stats.top_groups:  # of other topics, too: a member without queues of this one may have some there
             self._add_group(key, group, is_warming=is_warming)
+
+    def by_topic(self) -> Mapping[tuple[str, str], TopicNow]:
+        """Return the topics by cluster and name."""
+        return self._topics
 
     def topics(self, limit: int) -> list[TopicNow]:
         """Return the topics, the busiest first."""

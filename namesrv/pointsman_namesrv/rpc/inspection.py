@@ -211,6 +211,10 @@ class Inspection:
             response.settings.append(encoded)
         return response
 
+    def uptime(self) -> float:
+        """Return the seconds since the start of this process."""
+        return self._clock.monotonic() - self._node.started_at
+
     def get_node_info(self, _request: wire.GetNodeInfoRequest) -> wire.GetNodeInfoResponse:
         """Return the state of the node."""
         now, node = self._clock.monotonic(), self._node

@@ -52,12 +52,7 @@ class LiveQueueQueries:
         limit = size_of_page("limit", request.limit, default=DEFAULT_LIMIT, most=MAX_LIMIT)
         if request.cluster:
             self._core.clusters(request.cluster)  # raises for an unknown one
-        fleet, brokers = FleetQueues(request.topic), list[wire.LiveBroker]()
-        for key, replicas in self._by_name(request.cluster):
-            brokers.append(self._add(fleet, key, replicas))
-            await pause()
-        brokers += self._departed(request.cluster)
-        brokers.sort(key=lambda each: (not each.problem, each.cluster, each.broker_name))
+        fleet, brokers = await self.merged(request.cluster, request.topic, pause)
         response = wire.ListLiveQueuesResponse(
             topics=map(_topic, fleet.topics(limit)),
             queues=map(_queue, fleet.busiest_queues(limit)),
@@ -68,9 +63,32 @@ class LiveQueueQueries:
             node=self._node,
         )
         for group in fleet.groups(limit):
-            response.groups.append(_group(group, fleet.findings(group, self._queues_of)))
+            response.groups.append(_group(group, self.findings(fleet, group)))
             await pause()
         return response
+
+    async def merged(
+        self, cluster: str, topic: str, pause: Pause, *, most: int = 0
+    ) -> tuple[FleetQueues, list[wire.LiveBroker]]:
+        """Return the measurements of a cluster or all, of a topic or all, merged, and each broker's.
+
+        ``most``: keep about this number of queues and of lags, the highest; 0: all.
+        """
+        fleet, brokers = FleetQueues(topic), list[wire.LiveBroker]()
+        for key, replicas in self._by_name(cluster):
+            brokers.append(self._add(fleet, key, replicas))
+            if most and len(fleet.queues) > 2 * most:
+                fleet.queues = fleet.busiest_queues(most)
+            if most and len(fleet.lags) > 2 * most:
+                fleet.lags = fleet.longest_lags(most)
+            await pause()
+        brokers += self._departed(cluster)
+        brokers.sort(key=lambda each: (not each.problem, each.cluster, each.broker_name))
+        return fleet, brokers
+
+    def findings(self, fleet: FleetQueues, group: GroupNow) -> list[Finding]:
+        """Return what should be done about a group."""
+        return fleet.findings(group, self._queues_of)
 
     def _by_name(self, cluster: str) -> list[tuple[GroupKey, list[Replica]]]:
         members = self._core.replicas(cluster=cluster)

@@ -1,5 +1,7 @@
-"""JSON documents built in the event loop and served by threads: each at most once per second, one at a time, in
-slices."""
+"""Documents built in the event loop and served by threads: each at most once per second, one at a time, in slices.
+
+JSON is encoded here; what the pages are made of is handed over as it is.
+"""
 
 from __future__ import annotations
 
@@ -62,15 +64,26 @@ class DocumentTooLarge(Refusal):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """An object for the HTTP threads, which only read it; never changed after it is handed over."""
+
+    value: object
+    size: int
+    """Estimated bytes that it takes apart from what it shares with the core."""
+    fresh_seconds: float = FRESH_SECONDS
+
+
 Pause = Callable[[], Awaitable[None]]
 """Awaited between two steps of a build: yields to other tasks when the slice is over."""
 Build = Callable[[Query, Pause], Awaitable[object]]
-"""Returns a JSON value in which iterators stand for lists that are built later. Raises Refusal."""
+"""Returns a JSON value in which iterators stand for lists that are built later, or what is handed over. Raises
+Refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    response: bytes | Refusal
+    response: bytes | Handed | Refusal
     size: int
     until: float
 
@@ -92,6 +105,22 @@ class LoopDocuments:
 
         Raises TooManyRequests, and NotReady while the loop stops.
         """
+        response = self._response(query)
+        assert not isinstance(response, Handed)  # noqa: S101  # the query's kind decides
+        return response
+
+    def view(self, query: Query) -> object:
+        """Return what is handed over for a query; blocks likewise.
+
+        Raises the refusal of the build, TooManyRequests, and NotReady while the loop stops.
+        """
+        response = self._response(query)
+        if isinstance(response, Refusal):
+            raise response
+        assert isinstance(response, Handed)  # noqa: S101  # as above
+        return response.value
+
+    def _response(self, query: Query) -> bytes | Handed | Refusal:
         kept = self._fresh(query)
         return (kept if kept is not None else self._from_loop(query)).response
 
@@ -124,15 +153,19 @@ class LoopDocuments:
                 return kept
             await self._clock.sleep(self._paused_until - self._clock.monotonic())
             slices = Slices(self._clock)
-            response: bytes | Refusal
+            response: bytes | Handed | Refusal
+            fresh_seconds = FRESH_SECONDS
             try:
-                response = await _encoded(await self._build(query, slices.pause), slices)
+                built = await self._build(query, slices.pause)
+                response = built if isinstance(built, Handed) else await _encoded(built, slices)
             except Refusal as refusal:
                 response = refusal.with_traceback(None)
             worked, now = slices.worked(), self._clock.monotonic()
             self._paused_until = now + min(LONGEST_PAUSE_SECONDS, PAUSE_FOR_EACH_BUILT * worked)
             size = len(response) if isinstance(response, bytes) else 0
-            kept = _Kept(response, size, now + max(FRESH_SECONDS, FRESH_FOR_EACH_BUILT * worked))
+            if isinstance(response, Handed):
+                size, fresh_seconds = response.size, response.fresh_seconds
+            kept = _Kept(response, size, now + max(fresh_seconds, FRESH_FOR_EACH_BUILT * worked))
             self._keep(query, kept)
             return kept
 

@@ -9,9 +9,9 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from pointsman.v1 import admin_service_pb2, broker_pb2
+from pointsman.wire import operator_texts
 from pointsman.wire.error_details import ErrorDetails
 from pointsman_client import NameServerFailedError, RequestRejectedError
-from pointsman_ctl.output import operator_texts
 from pointsman_ctl.output.error_report import NAME_SERVER_HINT, NO_GRPC, OLDER_SERVER, failure_text, to_error_report
 from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.model import Reason

@@ -11,8 +11,8 @@ from pointsman.names import PERM_READ, PERM_WRITE, printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import enum_name
+from pointsman.wire.outage_timeline import Outage, TimelineEvent
 from pointsman.wire.wire_time import seconds_of
-from pointsman_ctl.servers.outage_timeline import Outage, TimelineEvent
 
 MAX_SHOWN_QUEUES = 16
 """Logical queues of one broker that are listed."""
