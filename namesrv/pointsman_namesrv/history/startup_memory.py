@@ -151,20 +151,26 @@ class StartupMemory:
         try:
             self._thread.start()
             try:
-                await self._read(previous_boot_id)
-            except Exception as error:  # any error: what was read before it is used
-                log.exception("history of earlier runs cannot be read to its end; what was read is used")
-                self._problem = str(error) or type(error).__name__
+                async with asyncio.timeout(MAX_SECONDS + GRACE_SECONDS):
+                    await self._read(previous_boot_id)
+            except Exception as error:  # noqa: BLE001  # any error: what was read before it is used
+                self._note_error("history of earlier runs cannot be read to its end; what was read is used", error)
             await self._use(in_snapshot, Slices(self._clock, pause=PAUSE_SECONDS))
-        except Exception as error:  # a bug must not stop the server
-            log.exception("history of earlier runs cannot be used")
-            self._problem = str(error) or type(error).__name__
+        except Exception as error:  # noqa: BLE001  # a bug must not stop the server
+            self._note_error("history of earlier runs cannot be used", error)
         finally:
             self.state = EarlierRuns.FAILED if self._problem else EarlierRuns.READ
             self._waiting, self._earlier, self._last = [], [], {}
             self._thread.stop()
             self._over.set()
         self._report()
+
+    def _note_error(self, message: str, error: Exception) -> None:
+        text = "the disk did not respond in time" if isinstance(error, TimeoutError) else str(error)
+        self._problem = text or type(error).__name__
+        # An error of the disk is one line; anything else is a bug.
+        trace = None if isinstance(error, OSError) else error
+        log.error(message, exc_info=trace, extra={"facts": {"error": self._problem}})
 
     def _report(self) -> None:
         done, metrics = self._reading, self._metrics
@@ -185,8 +191,7 @@ class StartupMemory:
 
     async def _read(self, previous_boot_id: str) -> None:
         raw = Path(self._config.directory) / "raw"
-        in_thread = partial(self._thread.run_within, sleep=self._clock.sleep)
-        if not await in_thread(lambda: _has_earlier(raw, self._boot_id), GRACE_SECONDS):
+        if not await self._thread.run(lambda: _has_earlier(raw, self._boot_id)):
             return
         question = Question(
             raw=str(raw),
@@ -201,20 +206,20 @@ class StartupMemory:
             max_bytes=MAX_BYTES,
             max_seconds=MAX_SECONDS,
         )
+        ended = False
         try:
-            await in_thread(partial(self._start, question), GRACE_SECONDS)
-            ended = False
-            latest = self._clock.monotonic() + MAX_SECONDS + GRACE_SECONDS
-            while batch := await in_thread(self._lines, latest - self._clock.monotonic()):
+            await self._thread.run(partial(self._start, question))
+            while batch := await self._thread.run(self._lines):
                 for line in batch:
                     ended = self._take(line) or ended
-            if not ended:
-                raise OSError("the process that reads the files ended early")
         finally:
             if self._process is not None:
                 self._process.kill()  # a thread that waits for its lines continues
-            with suppress(OSError):  # also a process whose start was not waited for
-                await in_thread(self._end, END_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_SECONDS):  # also a process whose start was not waited for
+                    await self._thread.run(self._end)
+        if not ended:
+            raise OSError("the process that reads the files ended early")
 
     # In the thread, one after the other.
 
