@@ -128,6 +128,7 @@ class StartupMemory:
             return {}
         done = self._reading
         return {
+            "earlier_runs_reading": int(self.state is EarlierRuns.READING),
             "earlier_runs": done.runs,
             "earlier_rows": done.rows,
             "earlier_rows_of_other_nodes": done.rows_of_others,
@@ -137,7 +138,7 @@ class StartupMemory:
             "earlier_files_damaged": done.files_damaged,
             "earlier_files_huge": done.files_huge,
             "earlier_files_gone": done.files_gone,
-            "earlier_states_corrected": self._differences,
+            "earlier_states_different": self._differences,
         }
 
     async def run(self, *, previous_boot_id: str, in_snapshot: Mapping[Position, tuple[int, int]]) -> None:
@@ -180,7 +181,7 @@ class StartupMemory:
         for result, count in {**files, "other_node": done.files_of_others}.items():
             metrics.history_read_back_files.labels(result).set(count)
         if self.sizes():
-            facts = {**asdict(done), "corrected": self._differences}
+            facts = {**asdict(done), "different": self._differences}
             is_short = done.ended_by in {"rows", "bytes", "seconds"} or done.files_damaged or done.files_huge
             if is_short:
                 log.warning("history of earlier runs read, but not all of it", extra={"facts": facts})

@@ -227,6 +227,6 @@ async def test_differences_from_the_snapshot_are_logged_and_counted(
     PastRun(history, "b1").add(LOST, uptime=600.0).close()
     start = Start(history)
     await start.read()
-    assert start.memory.sizes()["earlier_states_corrected"] == 1
+    assert start.memory.sizes()["earlier_states_different"] == 1
     (logged,) = [record for record in caplog.records if record.message.startswith("snapshot and history differed")]
     assert logged.facts["broker"] == str(A)  # type: ignore[attr-defined]  # the log's own field
