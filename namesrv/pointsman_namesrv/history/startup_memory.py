@@ -11,7 +11,7 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
@@ -24,7 +24,7 @@ from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.core.earlier_states import LastEvent, apply_last_event
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.flap_penalties import FlapRules, ReplayedPenalties
-from pointsman_namesrv.core.model import Position, Reason
+from pointsman_namesrv.core.model import Position
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.history.newest_rows import Question, Reading
@@ -99,6 +99,8 @@ class StartupMemory:
         self._waiting: list[tuple[Event, float, bool]] = []
         """Events of this run with their time and whether a maintenance window covered them."""
         self._is_crowded = False
+        self._changed: set[Position] = set()
+        """Brokers of which this run knows more than the snapshot said."""
         self._earlier: list[LastEvent] = []
         """Events of earlier runs, the newest first."""
         self._last: dict[Position, LastEvent] = {}
@@ -110,6 +112,8 @@ class StartupMemory:
         """Note an event of this run while those of earlier runs are read."""
         if self.state is not EarlierRuns.READING or (event.kind in ROUTINE and event.kind is not EventKind.CHECKPOINT):
             return
+        if event.broker is not None and event.kind is not EventKind.CHECKPOINT:
+            self._changed.add(event.broker.identity.position)
         self._is_crowded = self._is_crowded or len(self._waiting) == MAX_WAITING
         if not self._is_crowded:
             self._waiting.append((event, now, in_window))
@@ -161,7 +165,7 @@ class StartupMemory:
             self._note_error("history of earlier runs cannot be used", error)
         finally:
             self.state = EarlierRuns.FAILED if self._problem else EarlierRuns.READ
-            self._waiting, self._earlier, self._last = [], [], {}
+            self._waiting, self._earlier, self._last, self._changed = [], [], {}, set()
             self._thread.stop()
             self._over.set()
         self._report()
@@ -273,13 +277,10 @@ class StartupMemory:
 
     async def _correct_states(self, in_snapshot: Mapping[Position, tuple[int, int]], slices: Slices) -> None:
         """Correct what the snapshot restored, except where this run knows better."""
-        changed, seen = set[Position](), 0
         for last in sorted(self._last.values(), key=lambda each: each.at):
-            changed.update(_changed_by(event for event, _, _ in self._waiting[seen:]))
-            seen = len(self._waiting)
             position = last.broker.identity.position
             difference = ""
-            if position not in changed:
+            if position not in self._changed:
                 is_younger = self._is_younger(last, in_snapshot.get(position))
                 difference = apply_last_event(self._core, last, is_younger=is_younger, now=self._clock.monotonic())
             if difference:
@@ -307,14 +308,6 @@ class StartupMemory:
         for event, now, in_window in self._waiting:
             replayed.penalties.record(event, now=now, in_window=in_window)
         self._core.penalties = replayed.penalties
-
-
-def _changed_by(events: Iterable[Event]) -> Iterator[Position]:
-    """Return the brokers of which the events say more than a snapshot."""
-    for event in events:
-        is_found = event.kind is EventKind.CHECKPOINT and event.reason is Reason.START
-        if event.broker is not None and not is_found:
-            yield event.broker.identity.position
 
 
 def _has_earlier(raw: Path, boot_id: str) -> bool:

@@ -216,8 +216,10 @@ async def test_very_many_events_since_the_start_leave_the_penalties_of_this_run(
     start = Start(history)
     for seq in range(1, 5):
         start.happened(broker_event(EventKind.RESTARTED, name="b"), seq)
+    start.happened(broker_event(EventKind.UNREGISTERED, reason=Reason.ADMIN), 5)
     await start.read()
     assert start.penalty() == 0.0
+    assert start.core.departed.get(A) is None, "an operator retired it"
     assert start.core.penalties.score(A._replace(broker_name="b"), now=start.clock.monotonic()) is not None
 
 
