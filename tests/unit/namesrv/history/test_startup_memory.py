@@ -224,11 +224,13 @@ async def test_very_many_events_since_the_start_leave_the_penalties_of_this_run(
 
 
 async def test_differences_from_the_snapshot_are_logged_and_counted(
-    history: Path, caplog: pytest.LogCaptureFixture
+    history: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    PastRun(history, "b1").add(LOST, uptime=600.0).close()
+    monkeypatch.setattr(startup_memory, "MAX_LOGGED", 1)
+    also = broker_event(EventKind.EXPIRED, name="b", reason=Reason.SILENCE)
+    PastRun(history, "b1").add(LOST, uptime=600.0).add(also, uptime=700.0).close()
     start = Start(history)
     await start.read()
-    assert start.memory.sizes()["earlier_states_different"] == 1
+    assert start.memory.sizes()["earlier_states_different"] == 2
     (logged,) = [record for record in caplog.records if record.message.startswith("snapshot and history differed")]
     assert logged.facts["broker"] == str(A)  # type: ignore[attr-defined]  # the log's own field
