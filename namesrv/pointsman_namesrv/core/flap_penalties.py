@@ -218,6 +218,6 @@ class ReplayedPenalties:
             self._windows.end_overdue(now=at)
             self._windows.close(event.group)
             seconds = event.detail.get("seconds")
-            if event.kind is EventKind.MAINTENANCE_ON and isinstance(seconds, int | float):
+            if isinstance(seconds, int | float):  # of MAINTENANCE_ON
                 with suppress(LimitExceeded):  # the rows that ended others may be lost
                     self._windows.open(event.group, until=at + seconds)

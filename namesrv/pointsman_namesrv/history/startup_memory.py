@@ -11,7 +11,7 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
@@ -24,7 +24,7 @@ from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.core.earlier_states import LastEvent, apply_last_event
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.flap_penalties import FlapRules, ReplayedPenalties
-from pointsman_namesrv.core.model import Position, Reason
+from pointsman_namesrv.core.model import Position
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.history.newest_rows import Question, Reading
@@ -99,6 +99,8 @@ class StartupMemory:
         self._waiting: list[tuple[Event, float, bool]] = []
         """Events of this run with their time and whether a maintenance window covered them."""
         self._is_crowded = False
+        self._changed: set[Position] = set()
+        """Brokers of which this run knows more than the snapshot said."""
         self._earlier: list[LastEvent] = []
         """Events of earlier runs, the newest first."""
         self._last: dict[Position, LastEvent] = {}
@@ -110,6 +112,8 @@ class StartupMemory:
         """Note an event of this run while those of earlier runs are read."""
         if self.state is not EarlierRuns.READING or (event.kind in ROUTINE and event.kind is not EventKind.CHECKPOINT):
             return
+        if event.broker is not None and event.kind is not EventKind.CHECKPOINT:
+            self._changed.add(event.broker.identity.position)
         self._is_crowded = self._is_crowded or len(self._waiting) == MAX_WAITING
         if not self._is_crowded:
             self._waiting.append((event, now, in_window))
@@ -128,6 +132,7 @@ class StartupMemory:
             return {}
         done = self._reading
         return {
+            "earlier_runs_reading": int(self.state is EarlierRuns.READING),
             "earlier_runs": done.runs,
             "earlier_rows": done.rows,
             "earlier_rows_of_other_nodes": done.rows_of_others,
@@ -137,7 +142,7 @@ class StartupMemory:
             "earlier_files_damaged": done.files_damaged,
             "earlier_files_huge": done.files_huge,
             "earlier_files_gone": done.files_gone,
-            "earlier_states_corrected": self._differences,
+            "earlier_states_different": self._differences,
         }
 
     async def run(self, *, previous_boot_id: str, in_snapshot: Mapping[Position, tuple[int, int]]) -> None:
@@ -151,20 +156,26 @@ class StartupMemory:
         try:
             self._thread.start()
             try:
-                await self._read(previous_boot_id)
-            except Exception as error:  # any error: what was read before it is used
-                log.exception("history of earlier runs cannot be read to its end; what was read is used")
-                self._problem = str(error) or type(error).__name__
+                async with asyncio.timeout(MAX_SECONDS + GRACE_SECONDS):
+                    await self._read(previous_boot_id)
+            except Exception as error:  # noqa: BLE001  # any error: what was read before it is used
+                self._note_error("history of earlier runs cannot be read to its end; what was read is used", error)
             await self._use(in_snapshot, Slices(self._clock, pause=PAUSE_SECONDS))
-        except Exception as error:  # a bug must not stop the server
-            log.exception("history of earlier runs cannot be used")
-            self._problem = str(error) or type(error).__name__
+        except Exception as error:  # noqa: BLE001  # a bug must not stop the server
+            self._note_error("history of earlier runs cannot be used", error)
         finally:
             self.state = EarlierRuns.FAILED if self._problem else EarlierRuns.READ
-            self._waiting, self._earlier, self._last = [], [], {}
+            self._waiting, self._earlier, self._last, self._changed = [], [], {}, set()
             self._thread.stop()
             self._over.set()
         self._report()
+
+    def _note_error(self, message: str, error: Exception) -> None:
+        text = "the disk did not respond in time" if isinstance(error, TimeoutError) else str(error)
+        self._problem = text or type(error).__name__
+        # An error of the disk is one line; anything else is a bug.
+        trace = None if isinstance(error, OSError) else error
+        log.error(message, exc_info=trace, extra={"facts": {"error": self._problem}})
 
     def _report(self) -> None:
         done, metrics = self._reading, self._metrics
@@ -174,7 +185,7 @@ class StartupMemory:
         for result, count in {**files, "other_node": done.files_of_others}.items():
             metrics.history_read_back_files.labels(result).set(count)
         if self.sizes():
-            facts = {**asdict(done), "corrected": self._differences}
+            facts = {**asdict(done), "different": self._differences}
             is_short = done.ended_by in {"rows", "bytes", "seconds"} or done.files_damaged or done.files_huge
             if is_short:
                 log.warning("history of earlier runs read, but not all of it", extra={"facts": facts})
@@ -185,8 +196,7 @@ class StartupMemory:
 
     async def _read(self, previous_boot_id: str) -> None:
         raw = Path(self._config.directory) / "raw"
-        in_thread = partial(self._thread.run_within, sleep=self._clock.sleep)
-        if not await in_thread(lambda: _has_earlier(raw, self._boot_id), GRACE_SECONDS):
+        if not await self._thread.run(lambda: _has_earlier(raw, self._boot_id)):
             return
         question = Question(
             raw=str(raw),
@@ -201,20 +211,20 @@ class StartupMemory:
             max_bytes=MAX_BYTES,
             max_seconds=MAX_SECONDS,
         )
+        ended = False
         try:
-            await in_thread(partial(self._start, question), GRACE_SECONDS)
-            ended = False
-            latest = self._clock.monotonic() + MAX_SECONDS + GRACE_SECONDS
-            while batch := await in_thread(self._lines, latest - self._clock.monotonic()):
+            await self._thread.run(partial(self._start, question))
+            while batch := await self._thread.run(self._lines):
                 for line in batch:
                     ended = self._take(line) or ended
-            if not ended:
-                raise OSError("the process that reads the files ended early")
         finally:
             if self._process is not None:
                 self._process.kill()  # a thread that waits for its lines continues
-            with suppress(OSError):  # also a process whose start was not waited for
-                await in_thread(self._end, END_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_SECONDS):  # also a process whose start was not waited for
+                    await self._thread.run(self._end)
+        if not ended:
+            raise OSError("the process that reads the files ended early")
 
     # In the thread, one after the other.
 
@@ -267,13 +277,10 @@ class StartupMemory:
 
     async def _correct_states(self, in_snapshot: Mapping[Position, tuple[int, int]], slices: Slices) -> None:
         """Correct what the snapshot restored, except where this run knows better."""
-        changed, seen = set[Position](), 0
         for last in sorted(self._last.values(), key=lambda each: each.at):
-            changed.update(_changed_by(event for event, _, _ in self._waiting[seen:]))
-            seen = len(self._waiting)
             position = last.broker.identity.position
             difference = ""
-            if position not in changed:
+            if position not in self._changed:
                 is_younger = self._is_younger(last, in_snapshot.get(position))
                 difference = apply_last_event(self._core, last, is_younger=is_younger, now=self._clock.monotonic())
             if difference:
@@ -301,14 +308,6 @@ class StartupMemory:
         for event, now, in_window in self._waiting:
             replayed.penalties.record(event, now=now, in_window=in_window)
         self._core.penalties = replayed.penalties
-
-
-def _changed_by(events: Iterable[Event]) -> Iterator[Position]:
-    """Return the brokers of which the events say more than a snapshot."""
-    for event in events:
-        is_found = event.kind is EventKind.CHECKPOINT and event.reason is Reason.START
-        if event.broker is not None and not is_found:
-            yield event.broker.identity.position
 
 
 def _has_earlier(raw: Path, boot_id: str) -> bool:

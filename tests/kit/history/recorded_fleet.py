@@ -163,7 +163,7 @@ def restarted(
 ) -> tuple[NameServer, dict[Position, LastEvent]]:
     """Start from a snapshot and the history of a fleet; return the core and the last event of each position.
 
-    ``knows_place``: whether the snapshot says which rows it contains; ``lost_rows``: last ones that are not on disk.
+    ``knows_place``: whether the snapshot says which rows it contains; ``lost_rows``: last ones not on the disk.
     """
     core = NameServer(
         rules=LivenessRules(), first_generation=10**6, started_at=fleet.now, guard_rules=GuardRules(enabled=False)
