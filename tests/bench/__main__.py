@@ -17,6 +17,7 @@ from tests.bench import (
     heartbeats,
     idle_agent,
     incidents,
+    past_of_a_fleet,
     queries_under_load,
     queue_measurements,
     redis_messages,
@@ -48,6 +49,7 @@ SUBJECTS = {
     "messages_through_redis": redis_messages.measure,
     "rocketmq_messages": rocketmq_messages.measure,
     "failover": failover.measure,
+    "past": past_of_a_fleet.measure,
 }
 OF_THE_REPORT = {
     "detectors": detectors.measure,

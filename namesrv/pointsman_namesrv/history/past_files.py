@@ -6,22 +6,25 @@ Runs in the worker process. A row is in the folder of its day, since a file clos
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from datetime import date
-from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 
 from pointsman.history.row_format import ROUTINE, Row
 from pointsman.history.topic_selection import ObserverRows, TopicRows, counted, is_of, joined, lean, mentions
 from pointsman_namesrv.history import past_index
 from pointsman_namesrv.history.folder import HistoryFile, day_folder, day_folders, file_node, files_of
-from pointsman_namesrv.history.past_index import FileIndex
+from pointsman_namesrv.history.past_index import FileIndex, overlap
 from pointsman_namesrv.history.past_lines import Block, Line, lines_of
 
 MAX_ROWS = 50_000
 """Rows that one question may hold in memory; each takes about 1.5 kB."""
+MAX_CACHED, MAX_CACHED_BYTES = 64, 64 * 1024
+"""Indexes that stay in memory, and their size on the disk: those of two days, except the first file of each."""
 MAX_READS = 3
 """Attempts to read files that are compressed in the meantime."""
 
@@ -31,8 +34,14 @@ See = Callable[[Line], None]
 """Takes a line; each may come several times."""
 Group = tuple[str, str]
 """A cluster and a broker name."""
+Place = tuple[int, str, int]
+"""Where a row is in the order of a day: the begin of its run on that day, its boot_id, its number."""
+FIRST_PLACE: Place = (0, "", 0)
 EVER_US = 2**62
 """A moment after every row."""
+
+
+LAST_PLACE: Place = (EVER_US, "", 0)
 
 
 class TooManyRows(Exception):
@@ -46,6 +55,7 @@ class PastFiles:
         self.node = node
         self._raw, self._indexes = directory / "raw", directory / "index"
         self._file_node = file_node(node)
+        self._cached: OrderedDict[tuple[Path, int], FileIndex] = OrderedDict()
 
     # --- files ------------------------------------------------------------------------------------------------
 
@@ -66,12 +76,21 @@ class PastFiles:
         """Return the index of a closed file, built if it has none; None for a file that is written or not packed."""
         if not file.packed:
             return None
+        key = (file.path, file.size)
+        if key in self._cached:
+            self._cached.move_to_end(key)
+            return self._cached[key]
         path = self._index_path(file)
         found = past_index.load(path, size=file.size)
         if found is None:
             found = past_index.build(file.path, self.node)
             with contextlib.suppress(OSError):  # a question can be answered without it
                 past_index.save(found, path)
+        with contextlib.suppress(OSError):
+            if path.stat().st_size <= MAX_CACHED_BYTES:
+                self._cached[key] = found
+        if len(self._cached) > MAX_CACHED:
+            self._cached.popitem(last=False)
         return found
 
     def index_next(self) -> bool:
@@ -126,6 +145,60 @@ class PastFiles:
                     if line.node == self.node:
                         see(line)
 
+    def visit_newest_first(
+        self,
+        day: date,
+        blocks: Blocks,
+        see: Callable[[Place, Line], None],
+        needs: Callable[[Place, Place], bool],
+    ) -> None:
+        """As `visit` for one day, the newest files first, each line with its place in the order of the day's rows.
+
+        ``needs``: whether a file is needed with rows from the first place to the second. Raises OSError.
+        """
+        for attempt in range(MAX_READS):
+            try:
+                self._visit_newest_first(day, blocks, see, needs)
+                break
+            except FileNotFoundError:
+                if attempt == MAX_READS - 1:
+                    raise
+
+    def _visit_newest_first(
+        self,
+        day: date,
+        blocks: Blocks,
+        see: Callable[[Place, Line], None],
+        needs: Callable[[Place, Place], bool],
+    ) -> None:
+        began: dict[str, int] = {}
+        files = [(file, self._index(file)) for file in self._files(day)]
+        for file, index in files:
+            # An open file has the rows of one run, by time.
+            opened = itertools.islice((line for line in lines_of(file.path) if line.node == self.node), 1)
+            runs = opened if index is None else index.runs
+            for run in runs:
+                first_us = run.at_us if isinstance(run, Line) else run.first_us
+                began[run.boot_id] = min(first_us, began.get(run.boot_id, first_us))
+
+        def span(index: FileIndex | None) -> tuple[Place, Place]:
+            if index is None or not index.runs:
+                return FIRST_PLACE, LAST_PLACE
+            places = [
+                (began[run.boot_id], run.boot_id, seq) for run in index.runs for seq in (run.first_seq, run.last_seq)
+            ]
+            return min(places), max(places)
+
+        spans = ((*span(index), number) for number, (_, index) in enumerate(files))
+        for first, last, number in sorted(spans, key=itemgetter(1), reverse=True):
+            if not needs(first, last):
+                continue
+            file, index = files[number]
+            for block in [None] if index is None else blocks(index):
+                for line in lines_of(file.path, block):
+                    if line.node == self.node:
+                        see((began.setdefault(line.boot_id, line.at_us), line.boot_id, line.seq), line)
+
     def observers(self, days: Collection[date], at_us: int) -> list[ObserverRows]:
         """Count the rows of each run; ``at_us``: the moment, microseconds since 1970. Raises OSError."""
         for _ in range(MAX_READS - 1):
@@ -136,32 +209,36 @@ class PastFiles:
     def _observers(self, days: Collection[date], at_us: int) -> list[ObserverRows]:
         found: list[ObserverRows] = []
         numbers: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        has_repeats = False
         files = [file for day in days for file in self._files(day)]
         for file in files:
             index = self._index(file)
-            known = None if index is None else [run.observer(self.node, index.days, at_us) for run in index.runs]
-            for run in () if index is None else index.runs:
-                numbers[run.boot_id].append((run.first_seq, run.last_seq))
-            if known is not None and None not in known:
-                found += (each for each in known if each is not None)
-                continue
-            rows = self._counts([file])
-            found += counted(rows, at_us)
             if index is None:
+                rows = self._counts(file)
+                found += counted(rows, at_us)
                 for each in counted(rows, EVER_US):
                     numbers[each.boot_id].append((each.first_seq or 0, each.last_seq or 0))
-        if any(_overlap(ranges) for ranges in numbers.values()):
-            return counted(self._counts(files), at_us)
+                continue
+            known, unknown = index.observers(self.node, at_us)
+            found += known
+            for part in unknown:
+                rows = self._counts(file, index.blocks[part.block])
+                found += counted((row for row in rows if row["boot_id"] == part.boot_id), at_us)
+            for run in index.runs:
+                numbers[run.boot_id].append((run.first_seq, run.last_seq))
+                has_repeats = has_repeats or index.has_repeats
+        if has_repeats or any(overlap(ranges) for ranges in numbers.values()):
+            once = {(row["boot_id"], row["seq"]): row for file in files for row in self._counts(file)}
+            return counted(once.values(), at_us)
         return joined(found)
 
-    def _counts(self, files: Iterable[HistoryFile]) -> Collection[Row]:
-        """Return what is counted of each row, each once."""
+    def _counts(self, file: HistoryFile, block: Block | None = None) -> Collection[Row]:
+        """Return what is counted of each row of a file, or of a block of it, each once."""
         found: dict[tuple[str, int], Row] = {}
-        for file in files:
-            for line in lines_of(file.path):
-                if line.node == self.node:
-                    fields = {"node": line.node, "boot_id": line.boot_id, "seq": line.seq}
-                    found[line.boot_id, line.seq] = {**fields, "at": line.at_us, "dt": file.day}
+        for line in lines_of(file.path, block):
+            if line.node == self.node:
+                fields = {"node": line.node, "boot_id": line.boot_id, "seq": line.seq}
+                found[line.boot_id, line.seq] = {**fields, "at": line.at_us, "dt": file.day}
         return found.values()
 
     # --- what questions need ----------------------------------------------------------------------------------
@@ -223,9 +300,3 @@ class PastFiles:
 
         self.visit(days, blocks, see)
         return found
-
-
-def _overlap(ranges: list[tuple[int, int]]) -> bool:
-    """Return whether a number may be in two files."""
-    ranges = sorted(ranges)
-    return any(first <= last for (_, last), (first, _) in pairwise(ranges))

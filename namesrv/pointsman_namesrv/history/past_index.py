@@ -7,29 +7,33 @@ index, or with one of another size or version, is read as a whole, and indexed a
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from pointsman.history.row_format import Row, detail_of, moment_of
-from pointsman.history.topic_selection import ObserverRows
+from pointsman.history.topic_selection import ObserverRows, joined
 from pointsman_namesrv.history.past_lines import Block, Line, read_line, texts_of
 
 VERSION = 1
+WHOLE_FILE = -1
 NOT_INDEXED = frozenset({"HEARTBEAT", "HEARTBEATS", "NAMESRV_ALIVE", "QUEUE_STATS"})
 """Nine in ten rows: they are only counted."""
 
 
 @dataclass(slots=True)
 class RunRows:
-    """The rows of one run in one file."""
+    """The rows of one run in a file, or in one block of it."""
 
     boot_id: str
+    block: int
+    """Its number; `WHOLE_FILE` of all together."""
     rows: int
     first_us: int
     last_us: int
@@ -40,7 +44,7 @@ class RunRows:
     """Time of the row with the least number."""
 
     def observer(self, node: str, days: frozenset[date], at_us: int) -> ObserverRows | None:
-        """Return the counts for a moment; None if it lies between the rows of this file, which must be read then."""
+        """Return the counts for a moment; None if it lies between these rows."""
         if self.first_us <= at_us < self.last_us:
             return None
         is_before = self.last_us <= at_us
@@ -61,18 +65,37 @@ class RunRows:
 
 @dataclass(slots=True)
 class FileIndex:
-    """What one file has of one node; ``groups`` and ``topics``: numbers of blocks, those of no cluster under ``""``.
+    """What one file has of one node: the numbers of the blocks with rows of each broker name, topic and kind of event.
 
-    A row about a complete cluster has the broker name ``""``. ``changes``: blocks with changes by operators.
+    ``groups`` has rows of no cluster under ``""``, those about a complete cluster under the broker name ``""``.
+    ``changes``: blocks with changes by operators.
     """
 
     size: int
     blocks: list[Block] = field(default_factory=list)
     runs: list[RunRows] = field(default_factory=list)
+    """Of the file, and ..."""
+    parts: list[list[Any]] = field(default_factory=list)
+    """... of each block, as the fields of `RunRows`."""
+    has_repeats: bool = False
+    """Whether a number may be in two blocks: after an error of the disk."""
     days: frozenset[date] = frozenset()
     groups: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     topics: dict[str, list[int]] = field(default_factory=dict)
+    kinds: dict[str, list[int]] = field(default_factory=dict)
     changes: list[int] = field(default_factory=list)
+
+    def observers(self, node: str, at_us: int) -> tuple[list[ObserverRows], list[RunRows]]:
+        """Count the rows of each run for a moment; return also the blocks of runs that must be read for it."""
+        found: list[ObserverRows] = []
+        unknown: list[RunRows] = []
+        for run in self.runs:
+            whole = run.observer(node, self.days, at_us)
+            parts = [RunRows(*part) for part in self.parts if part[0] == run.boot_id] if whole is None else []
+            counts = [part.observer(node, self.days, at_us) for part in parts]
+            found += joined(each for each in (whole, *counts) if each is not None)
+            unknown += [part for part, count in zip(parts, counts, strict=True) if count is None]
+        return found, unknown
 
     def chosen(self, numbers: Iterable[int]) -> list[Block]:
         """Return blocks by their numbers, in the order of the file."""
@@ -86,21 +109,25 @@ class FileIndex:
             found += [*of_cluster.get(name, ()), *of_cluster.get("", ())]
         return self.chosen(found)
 
-    def of_clusters(self, cluster: str | None) -> list[Block]:
-        """Return the blocks with rows of a cluster, or with any that are indexed."""
-        chosen = self.groups.values() if cluster is None else [self.groups.get(cluster, {})]
-        return self.chosen(number for names in chosen for numbers in names.values() for number in numbers)
+    def of_kinds(self, is_asked_for: Callable[[str], bool], *, cluster: str | None) -> list[Block]:
+        """Return the blocks with events of these kinds and, if it is given, of a cluster."""
+        found = {number for kind, numbers in self.kinds.items() if is_asked_for(kind) for number in numbers}
+        if cluster is not None:
+            found &= {number for numbers in self.groups.get(cluster, {}).values() for number in numbers}
+        return self.chosen(found)
 
 
 def build(path: Path, node: str) -> FileIndex:
     """Read a file and return its index. Raises OSError."""
     size = path.stat().st_size
     begins: list[int] = []
-    runs: dict[str, RunRows] = {}
-    counted: set[tuple[str, int]] = set()
+    runs: dict[tuple[str, int], RunRows] = {}
+    parts: dict[tuple[str, int], RunRows] = {}
+    counted: set[tuple[int, str, int]] = set()
     days: set[date] = set()
     groups: dict[tuple[str, str], dict[int, None]] = defaultdict(dict)
     topics: dict[str, dict[int, None]] = defaultdict(dict)
+    kinds: dict[str, dict[int, None]] = defaultdict(dict)
     changes: dict[int, None] = {}
     for begin, text in texts_of(path):
         if not begins or begins[-1] != begin:
@@ -108,14 +135,16 @@ def build(path: Path, node: str) -> FileIndex:
         line = read_line(text)
         if line is None or line.node != node:
             continue
-        if (line.boot_id, line.seq) not in counted:
-            counted.add((line.boot_id, line.seq))
-            _count(runs, line)
+        number = len(begins) - 1
+        if (number, line.boot_id, line.seq) not in counted:
+            counted.add((number, line.boot_id, line.seq))
+            _count(parts, number, line)
+            _count(runs, WHOLE_FILE, line)
         days.add(moment_of(line.at_us).date())
         if line.event in NOT_INDEXED:
             continue
-        number = len(begins) - 1
         groups[line.cluster or "", line.broker_name or ""][number] = None
+        kinds[line.event][number] = None
         if line.may_have_author:
             changes[number] = None
         if line.event == "TOPICS":
@@ -124,8 +153,14 @@ def build(path: Path, node: str) -> FileIndex:
     ends = [*begins[1:], size]
     found = FileIndex(size, [Block(begin, end - begin) for begin, end in zip(begins, ends, strict=True)])
     found.runs, found.days, found.changes = list(runs.values()), frozenset(days), list(changes)
+    found.parts = [[getattr(part, name) for name in RunRows.__slots__] for part in parts.values()]
+    found.has_repeats = any(
+        overlap((part.first_seq, part.last_seq) for part in parts.values() if part.boot_id == run.boot_id)
+        for run in found.runs
+    )
     for (cluster, name), numbers in groups.items():
         found.groups.setdefault(cluster, {})[name] = list(numbers)
+    found.kinds = {kind: list(numbers) for kind, numbers in kinds.items()}
     found.topics = {topic: list(numbers) for topic, numbers in topics.items()}
     return found
 
@@ -138,11 +173,16 @@ def topics_in(row: Row | None) -> set[str]:
     return found | {topic for topic in removed if isinstance(topic, str)} if isinstance(removed, list) else found
 
 
-def _count(runs: dict[str, RunRows], line: Line) -> None:
-    run = runs.get(line.boot_id)
+def overlap(ranges: Iterable[tuple[int, int]]) -> bool:
+    """Return whether a number is in two of the ranges."""
+    return any(first <= last for (_, last), (first, _) in itertools.pairwise(sorted(ranges)))
+
+
+def _count(runs: dict[tuple[str, int], RunRows], block: int, line: Line) -> None:
+    run = runs.get((line.boot_id, block))
     if run is None:
-        runs[line.boot_id] = RunRows(
-            line.boot_id, 1, line.at_us, line.at_us, line.seq, line.seq, first_seq_us=line.at_us
+        runs[line.boot_id, block] = RunRows(
+            line.boot_id, block, 1, line.at_us, line.at_us, line.seq, line.seq, first_seq_us=line.at_us
         )
         return
     run.rows += 1
@@ -162,9 +202,12 @@ def save(index: FileIndex, to: Path) -> None:
         "size": index.size,
         "blocks": [block.offset for block in index.blocks],
         "runs": [[getattr(run, name) for name in RunRows.__slots__] for run in index.runs],
+        "parts": index.parts,
+        "has_repeats": index.has_repeats,
         "days": sorted(day.isoformat() for day in index.days),
         "groups": index.groups,
         "topics": index.topics,
+        "kinds": index.kinds,
         "changes": index.changes,
     }
     to.parent.mkdir(parents=True, exist_ok=True)
@@ -190,9 +233,12 @@ def load(path: Path, *, size: int) -> FileIndex | None:
             size,
             [Block(begin, end - begin) for begin, end in zip(begins, ends, strict=True)],
             [RunRows(*run) for run in document["runs"]],
+            document["parts"],
+            document["has_repeats"],
             frozenset(map(date.fromisoformat, document["days"])),
             document["groups"],
             document["topics"],
+            document["kinds"],
             document["changes"],
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

@@ -13,12 +13,11 @@ The answer of ``route`` is that of ``pointsman-report route-at --output json`` o
 from __future__ import annotations
 
 import heapq
-import itertools
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 from pointsman.history.operator_changes import CHANGES, operator_change
@@ -26,7 +25,7 @@ from pointsman.history.past_route import rfc3339, route_of
 from pointsman.history.row_format import FIELDS, REPEATED, Row, detail_of, microseconds
 from pointsman.history.topic_history import topic_history_of
 from pointsman.history.topic_selection import days_before, mentions
-from pointsman_namesrv.history.past_files import PastFiles
+from pointsman_namesrv.history.past_files import PastFiles, Place
 from pointsman_namesrv.history.past_index import NOT_INDEXED, FileIndex
 from pointsman_namesrv.history.past_lines import Block, Line
 
@@ -135,50 +134,46 @@ def _page(files: PastFiles, asked: Events, *, whole_clusters: frozenset[str] = f
     if asked.topic is not None:
         groups = files.groups_with(asked.topic, [days_before(asked.since)[0], *days], cluster=asked.cluster)
     choice = _Choice(asked, groups, whole_clusters)
-    place = _read_token(asked.page_token)
+    token = _read_token(asked.page_token)
     found: list[Answer] = []
     size, last = 0, ""
     for day in reversed(days):
-        if place is not None and day > place[0]:
+        if token is not None and day > token[0]:
             continue
-        for row in _rows_of_day(files, day, choice, place[1:] if place is not None and day == place[0] else None):
+        before = token[1] if token is not None and day == token[0] else None
+        for place, row in _rows_of_day(files, day, choice, before, most=asked.limit + 1):
             if len(found) == asked.limit or size > MAX_ANSWER_BYTES:
                 return {"events": found, "next_page_token": last}
             shown = _shown(row, as_change=asked.only_changes)
             size += len(json.dumps(shown))
             found.append(shown)
-            last = f"{day.isoformat()}/{row['boot_id']}/{row['seq']}"
+            last = "/".join(map(str, (day.isoformat(), *place)))
     return {"events": found, "next_page_token": ""}
 
 
-def _rows_of_day(files: PastFiles, day: date, choice: _Choice, before: tuple[str, int] | None) -> Iterator[Row]:
-    """Yield the chosen rows of a day, the newest first, from before a boot_id and seq on: by run, then by number."""
-    runs: dict[str, list[tuple[int, int, Row]]] = defaultdict(list)
-    tie = itertools.count()
-    began: dict[str, int] = {}
+def _rows_of_day(
+    files: PastFiles, day: date, choice: _Choice, before: Place | None, *, most: int
+) -> Iterator[tuple[Place, Row]]:
+    """Yield the newest chosen rows of a day before a place, the newest first, ``most`` at most."""
+    rows: dict[Place, Row] = {}
+    oldest: list[Place] = []
+    """A heap of their places."""
 
-    def see(line: Line) -> None:
-        began[line.boot_id] = min(line.at_us, began.get(line.boot_id, line.at_us))
-        if before is not None and line.boot_id == before[0] and line.seq >= before[1]:
+    def see(place: Place, line: Line) -> None:
+        if (before is not None and place >= before) or place in rows or (len(rows) == most and place < oldest[0]):
             return
         row = choice.row(line)
-        if row is None:
-            return
-        run = runs[line.boot_id]
-        heapq.heappush(run, (line.seq, next(tie), row))
-        if len(run) > choice.most:
-            heapq.heappop(run)
+        if row is not None:
+            rows[place] = row
+            heapq.heappush(oldest, place)
+            if len(rows) > most:
+                del rows[heapq.heappop(oldest)]
 
-    files.visit([day], choice.blocks, see)
-    order = sorted(runs, key=lambda boot_id: (began[boot_id], boot_id), reverse=True)
-    if before is not None and before[0] in order:
-        order = order[order.index(before[0]) :]
-    for boot_id in order:
-        seen = 0
-        for seq, _, row in sorted(runs[boot_id], key=lambda each: each[0], reverse=True):
-            if seq != seen:  # a row that was written again is in two files
-                yield row
-            seen = seq
+    def needs(first: Place, last: Place) -> bool:
+        return (before is None or first < before) and (len(rows) < most or last > oldest[0])
+
+    files.visit_newest_first(day, choice.blocks, see, needs)
+    yield from sorted(rows.items(), key=itemgetter(0), reverse=True)
 
 
 class _Choice:
@@ -189,8 +184,6 @@ class _Choice:
         self._groups = groups
         self._whole_clusters = whole_clusters
         self._since_us, self._until_us = microseconds(asked.since), microseconds(asked.until)
-        self.most = 2 * (asked.limit + 1)
-        """Rows of one run to hold: those of a page and one more, which may be in two files."""
 
     def blocks(self, index: FileIndex) -> list[Block]:
         """Return the blocks of an indexed file that may have such rows."""
@@ -204,7 +197,7 @@ class _Choice:
         if asked.broker_name is not None:
             clusters = index.groups if asked.cluster is None else [asked.cluster]
             return index.of_groups([(cluster, asked.broker_name) for cluster in clusters if cluster])
-        return index.of_clusters(asked.cluster)
+        return index.of_kinds(asked.has_kind, cluster=asked.cluster)
 
     def row(self, line: Line) -> Row | None:
         """Return the row of a line; None if it was not asked for."""
@@ -254,9 +247,9 @@ def _moment(text: str) -> datetime:
     return moment.astimezone(UTC)
 
 
-def _read_token(text: str) -> tuple[date, str, int] | None:
+def _read_token(text: str) -> tuple[date, Place] | None:
     """Read what a page ended with. Raises ValueError."""
     if not text:
         return None
-    day, boot_id, seq = text.split("/")
-    return date.fromisoformat(day), boot_id, int(seq)
+    day, began_us, boot_id, seq = text.split("/")
+    return date.fromisoformat(day), (int(began_us), boot_id, int(seq))

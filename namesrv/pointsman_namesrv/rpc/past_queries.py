@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import chain
 from typing import Any
 
@@ -154,13 +155,13 @@ def _kind_violations(request: wire.ListPastEventsRequest) -> Iterator[FieldViola
 
 
 def _is_token(token: str) -> bool:
-    day, _, rest = token.partition("/")
-    boot_id, _, seq = rest.partition("/")
+    """Return whether a page may have ended with it: a day, microseconds, a boot_id and a number."""
+    day, _, place = token.partition("/")
     try:
-        datetime.fromisoformat(day)
+        date.fromisoformat(day)
     except ValueError:
         return False
-    return bool(boot_id) and seq.isascii() and seq.isdigit() and len(seq) < 20
+    return re.fullmatch(r"\d{1,19}/[^/]{1,128}/\d{1,19}", place, re.ASCII) is not None
 
 
 def _moment(value: Timestamp) -> datetime:
