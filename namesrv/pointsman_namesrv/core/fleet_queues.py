@@ -7,7 +7,7 @@ here; their numbers are sums of what was named.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -158,9 +158,13 @@ class FleetQueues:
         for group in stats.top_groups:  # of other topics, too: a member without queues of this one may have some there
             self._add_group(key, group, is_warming=is_warming)
 
-    def by_topic(self) -> Mapping[tuple[str, str], TopicNow]:
-        """Return the topics by cluster and name."""
-        return self._topics
+    def every_topic(self) -> list[TopicNow]:
+        """Return all topics, unsorted."""
+        return list(self._topics.values())
+
+    def every_group(self) -> list[GroupNow]:
+        """Return all groups in each of their topics, unsorted."""
+        return [each for of_group in self._groups.values() for each in of_group.values()]
 
     def topics(self, limit: int) -> list[TopicNow]:
         """Return the topics, the busiest first."""
@@ -168,7 +172,7 @@ class FleetQueues:
 
     def groups(self, limit: int) -> list[GroupNow]:
         """Return the groups, those furthest behind first."""
-        wanted = [each for of_group in self._groups.values() for each in of_group.values() if self._is_wanted(each)]
+        wanted = [each for each in self.every_group() if self._is_wanted(each)]
         return sorted(wanted, key=lambda each: (-each.lag, each.cluster, each.group, each.topic))[:limit]
 
     def busiest_queues(self, limit: int) -> list[BrokerQueue]:

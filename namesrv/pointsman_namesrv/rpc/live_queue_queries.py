@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import cache
 from itertools import groupby
 
 from google.protobuf.message import DecodeError
@@ -62,8 +63,9 @@ class LiveQueueQueries:
             measured_broker_count=sum(not each.problem for each in brokers),
             node=self._node,
         )
+        queues_of = self.queues_of_topics()
         for group in fleet.groups(limit):
-            response.groups.append(_group(group, self.findings(fleet, group)))
+            response.groups.append(_group(group, fleet.findings(group, queues_of)))
             await pause()
         return response
 
@@ -86,9 +88,9 @@ class LiveQueueQueries:
         brokers.sort(key=lambda each: (not each.problem, each.cluster, each.broker_name))
         return fleet, brokers
 
-    def findings(self, fleet: FleetQueues, group: GroupNow) -> list[Finding]:
-        """Return what should be done about a group."""
-        return fleet.findings(group, self._queues_of)
+    def queues_of_topics(self) -> Callable[[str, str], int]:
+        """Return a function from cluster and topic to the queues that are registered now; it looks up each once."""
+        return cache(self._queues_of)
 
     def _by_name(self, cluster: str) -> list[tuple[GroupKey, list[Replica]]]:
         members = self._core.replicas(cluster=cluster)

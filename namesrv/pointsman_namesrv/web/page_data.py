@@ -188,8 +188,8 @@ class LiveData:
     lags: Sequence[BrokerLag]
     broker_count: int
     measured_count: int
-    agents: Mapping[str, Sequence[str]]
-    """Addresses of agents by cluster, at most a few."""
+    is_read: bool = True
+    """False: the measurements are being read for the first time, and nothing is known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,3 +249,10 @@ def row_of_lost(registration: Registration, state: ReplicaState, gone_for: float
 
 WORST_FIRST = (Phase.OUT, Phase.GONE, Phase.PROTECTED, Phase.SUSPECT, Phase.PROVISIONAL, Phase.UP)
 RANKS = {phase: rank for rank, phase in enumerate(WORST_FIRST)}
+
+
+def nothing_read(node: NodeFacts) -> LiveData:
+    """Return that the measurements are not read yet."""
+    return LiveData(
+        node=node, topics={}, groups=[], queues=[], lags=[], broker_count=0, measured_count=0, is_read=False
+    )

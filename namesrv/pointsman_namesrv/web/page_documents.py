@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pointsman.names import PERM_WRITE
 from pointsman.rocketmq.frames import version_text
@@ -45,15 +47,16 @@ LIVE_BYTES = 250
 """Estimated memory of a broker's row, of an event that the recent events hold, and of a queue or lag."""
 LATEST_EVENTS = 5_000
 """Events of any broker name; of registered and lost ones, all that are in memory."""
-LIVE_QUEUES = 5_000
-LIVE_GROUPS = 2_000
-"""Queues, lags and groups that are collected: the busiest, and those furthest behind."""
+LIVE_QUEUES = 2_000
+LIVE_ROWS = 1_000
+"""Queues and lags, and topics and groups, that are collected: the busiest, and those furthest behind."""
 LIVE_SECONDS = 5.0
 """Agents measure every 30 s."""
 MAX_WATCHERS = 100
 MAX_HOSTS = 50
 MAX_KINDS = 60
-MAX_AGENTS = 3
+
+T = TypeVar("T")
 
 RocketMqClients = Callable[[], Sequence[tuple[tuple[str, int] | None, bool]]]
 """Language and version of each connection, None before its first request, and whether it is a broker's."""
@@ -282,28 +285,31 @@ async def topic(sources: PageSources, query: Query, _pause: Pause) -> Handed:
 async def live(sources: PageSources, _query: Query, pause: Pause) -> Handed:
     """Merge the measurements of all agents: :class:`LiveData`."""
     merged, brokers = await sources.live.merged("", "", pause, most=LIVE_QUEUES)
-    groups = list[tuple[GroupNow, Sequence[Finding]]]()
-    for group in merged.groups(LIVE_GROUPS):
-        groups.append((group, sources.live.findings(merged, group)))
+    groups, queues_of = list[tuple[GroupNow, Sequence[Finding]]](), sources.live.queues_of_topics()
+    for group in await _highest(merged.every_group(), lambda each: (-each.lag, each.cluster, each.group), pause):
+        groups.append((group, merged.findings(group, queues_of)))
         await pause()
-    agents = dict[str, list[str]]()
-    for _, replica in list(sources.fleet.core.members()):
-        found = agents.setdefault(replica.identity.cluster, [])
-        if replica.registration.agent_addr and len(found) < MAX_AGENTS:
-            found.append(replica.registration.agent_addr)
-        await pause()
+    topics = await _highest(merged.every_topic(), lambda each: (-each.put_rate, each.cluster, each.topic), pause)
     data = LiveData(
         node=sources.node(),
-        topics=merged.by_topic(),
+        topics={(each.cluster, each.topic): each for each in topics},
         groups=groups,
         queues=merged.queues,
         lags=merged.lags,
         broker_count=len(brokers),
         measured_count=sum(not each.problem for each in brokers),
-        agents=agents,
     )
     size = LIVE_BYTES * (len(merged.queues) + len(merged.lags) + len(groups) + len(data.topics))
     return Handed(data, size, fresh_seconds=LIVE_SECONDS)
+
+
+async def _highest(rows: Sequence[T], key: Callable[[T], tuple[object, ...]], pause: Pause) -> list[T]:
+    """Return the first LIVE_ROWS rows by a key, in parts: all together would take longer than a slice."""
+    found = list[T]()
+    for begin in range(0, len(rows), LIVE_ROWS):
+        found = heapq.nsmallest(LIVE_ROWS, [*found, *rows[begin : begin + LIVE_ROWS]], key=key)
+        await pause()
+    return found
 
 
 async def events(sources: PageSources, _query: Query, pause: Pause) -> Handed:
@@ -366,6 +372,9 @@ async def connected(sources: PageSources, _query: Query, pause: Pause) -> Handed
     )
     return Handed(data, ROW_BYTES * (len(data.watchers) + len(data.agents) + len(data.watcher_hosts)))
 
+
+SLOW = frozenset({"page live"})
+"""What takes seconds in a large fleet: it is built beside the others, and served until the next one is ready."""
 
 BUILDS: Mapping[str, Callable[[PageSources, Query, Pause], Awaitable[Handed]]] = {
     "page fleet": fleet,

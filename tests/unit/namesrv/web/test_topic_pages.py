@@ -138,7 +138,6 @@ LIVE = LiveData(
     lags=[BrokerLag(GroupKey("c1", "a"), QueueLag("g", "orders", 2, 7, 1.0))],
     broker_count=1,
     measured_count=1,
-    agents={},
 )
 
 
