@@ -132,6 +132,8 @@ class FleetQueues:
     """Merges the measurements of brokers, each broker name once; ``topic``: only of this topic, empty: of all."""
 
     topic: str = ""
+    keeps_queues: bool = True
+    """False: queues are only counted in their topics."""
     queues: list[BrokerQueue] = field(default_factory=list)
     lags: list[BrokerLag] = field(default_factory=list)
     _topics: dict[tuple[str, str], TopicNow] = field(default_factory=dict)
@@ -149,7 +151,8 @@ class FleetQueues:
             if self._is_wanted(topic):
                 self._add_topic(key, topic)
         for queue in filter(self._is_wanted, stats.top_put_rates):
-            self.queues.append(BrokerQueue(key, queue))
+            if self.keeps_queues:
+                self.queues.append(BrokerQueue(key, queue))
             of_topic = self._topics.get((key.cluster, queue.topic))
             if of_topic is not None and queue.put_rate >= of_topic.highest_put_rate:
                 of_topic.hottest = (key.broker_name, queue.queue_id)

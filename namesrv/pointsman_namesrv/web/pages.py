@@ -43,8 +43,7 @@ def _topics(source: PageSource, _names: Names, query: PageQuery) -> bytes:
 
 
 def _topic(source: PageSource, names: Names, query: PageQuery) -> bytes:
-    page = topic_pages.topic_page(source.topic(names[0]), source.live(), query)
-    return rendered("topic.html", page, tab="/topics")
+    return rendered("topic.html", topic_pages.topic_page(source.topic(names[0]), query), tab="/topics")
 
 
 def _groups(source: PageSource, _names: Names, query: PageQuery) -> bytes:
