@@ -124,6 +124,8 @@ class FleetPage:
     choices: Mapping[str, Sequence[str]]
     peers: Sequence[tuple[PeerResult, float | None]]
     is_filtered: bool
+    is_measured: bool
+    """Whether the measurements of groups are read."""
     command: str
 
 
@@ -164,6 +166,7 @@ def fleet_page(data: FleetData, events: EventsData, live: LiveData, query: PageQ
         more_clusters=max(0, len(clusters) - MAX_CLUSTERS),
         choices=choices,
         peers=list(zip(data.peers, data.peers_checked, strict=True)),
+        is_measured=live.is_read,
         is_filtered=any(query.text(name) for name in PARAMETERS[:6]),
         command=command(servers, "brokers", *option("cluster", query.text("cluster"))),
     )

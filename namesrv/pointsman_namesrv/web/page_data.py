@@ -19,6 +19,8 @@ from pointsman_namesrv.rpc.watch_hub import WatcherFacts
 from pointsman_namesrv.web.peer_comparison import PeerResult
 
 ALARM, WARNING = "alarm", "warning"
+MAX_HOLDERS = 100
+"""Broker names with a topic that its page shows."""
 
 
 class Link(NamedTuple):
@@ -145,6 +147,24 @@ class TopicsData:
     clusters: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class LiveData:
+    """Topics, groups and lags as agents measured them last; of a large fleet the busiest and those furthest behind."""
+
+    node: NodeFacts
+    topics: Mapping[tuple[str, str], TopicNow]
+    """By cluster and topic."""
+    groups: Sequence[tuple[GroupNow, Sequence[Finding]]]
+    """Those furthest behind first."""
+    queues: Sequence[BrokerQueue]
+    """Of one topic; none of all topics together."""
+    lags: Sequence[BrokerLag]
+    broker_count: int
+    measured_count: int
+    is_read: bool = True
+    """False: the measurements are being read for the first time, and nothing is known yet."""
+
+
 class Holder(NamedTuple):
     """One broker name that has a topic."""
 
@@ -164,6 +184,8 @@ class TopicData:
     node: NodeFacts
     topic: str
     holders: Sequence[Holder]
+    live: LiveData
+    """What the agents of the first MAX_HOLDERS of them measured of the topic."""
     absent: Sequence[tuple[AbsentBroker, float | None]]
     """Brokers that had it and are not routed, with the seconds since when."""
     order: str
@@ -173,23 +195,6 @@ class TopicData:
     is_static: bool
     hidden_on: Sequence[GroupKey]
     watchers: int
-
-
-@dataclass(frozen=True, slots=True)
-class LiveData:
-    """Queues and groups as the agents measured them last; of a large fleet the busiest and those furthest behind."""
-
-    node: NodeFacts
-    topics: Mapping[tuple[str, str], TopicNow]
-    """By cluster and topic."""
-    groups: Sequence[tuple[GroupNow, Sequence[Finding]]]
-    """Those furthest behind first."""
-    queues: Sequence[BrokerQueue]
-    lags: Sequence[BrokerLag]
-    broker_count: int
-    measured_count: int
-    agents: Mapping[str, Sequence[str]]
-    """Addresses of agents by cluster, at most a few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,3 +254,10 @@ def row_of_lost(registration: Registration, state: ReplicaState, gone_for: float
 
 WORST_FIRST = (Phase.OUT, Phase.GONE, Phase.PROTECTED, Phase.SUSPECT, Phase.PROVISIONAL, Phase.UP)
 RANKS = {phase: rank for rank, phase in enumerate(WORST_FIRST)}
+
+
+def nothing_read(node: NodeFacts) -> LiveData:
+    """Return that the measurements are not read yet."""
+    return LiveData(
+        node=node, topics={}, groups=[], queues=[], lags=[], broker_count=0, measured_count=0, is_read=False
+    )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pointsman.names import PERM_WRITE
 from pointsman.rocketmq.frames import version_text
-from pointsman_namesrv.core.fleet_queues import Finding, GroupNow
+from pointsman_namesrv.core.fleet_queues import Finding, FleetQueues, GroupNow
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.model import MASTER_ID, GroupKey, Position
 from pointsman_namesrv.core.node_refusals import BrokerUnknown, TopicNotFound
@@ -23,6 +25,7 @@ from pointsman_namesrv.web.fleet_documents import Fleet, departed, is_held, with
 from pointsman_namesrv.web.loop_documents import Handed, Pause, Query
 from pointsman_namesrv.web.page_data import (
     ALARM,
+    MAX_HOLDERS,
     BrokerData,
     BrokerRow,
     ClientKind,
@@ -43,17 +46,18 @@ ROW_BYTES = 300
 RECORD_BYTES = 16
 LIVE_BYTES = 250
 """Estimated memory of a broker's row, of an event that the recent events hold, and of a queue or lag."""
-LATEST_EVENTS = 5_000
+LATEST_EVENTS = 2_000
 """Events of any broker name; of registered and lost ones, all that are in memory."""
-LIVE_QUEUES = 5_000
-LIVE_GROUPS = 2_000
-"""Queues, lags and groups that are collected: the busiest, and those furthest behind."""
+LIVE_LAGS = 2_000
+LIVE_ROWS = 1_000
+"""Lags, and topics and groups, that are collected of the fleet: the busiest, and those furthest behind."""
 LIVE_SECONDS = 5.0
 """Agents measure every 30 s."""
 MAX_WATCHERS = 100
 MAX_HOSTS = 50
 MAX_KINDS = 60
-MAX_AGENTS = 3
+
+T = TypeVar("T")
 
 RocketMqClients = Callable[[], Sequence[tuple[tuple[str, int] | None, bool]]]
 """Language and version of each connection, None before its first request, and whether it is a broker's."""
@@ -245,7 +249,7 @@ def _holding(sources: PageSources, key: GroupKey) -> tuple[Contribution, bool, b
     return contribution, is_up, master is not None and master.is_routed
 
 
-async def topic(sources: PageSources, query: Query, _pause: Pause) -> Handed:
+async def topic(sources: PageSources, query: Query, pause: Pause) -> Handed:
     """Collect what is known of one topic: :class:`TopicData`. Raises TopicNotFound, InvalidRequest."""
     core, now = sources.fleet.core, sources.fleet.clock.monotonic()
     name, routes = query.text("topic"), core.routes
@@ -262,13 +266,18 @@ async def topic(sources: PageSources, query: Query, _pause: Pause) -> Handed:
         replicas = [] if group is None else [group.replicas[number] for number in sorted(group.replicas)]
         rows = [sources.row(group, each, now=now) for each in replicas if group is not None]
         holders.append(Holder(key, registered, shown.perm, rows, key in core.overrides.wipes))
+        await pause()
     absent = [each for key in keys for each in core.departed.absent(key, routes.groups.get(key))]
     order = core.kv.order_topics().get(name, "")
     is_static = any(routes.contribution(key).static_topics.get(name) is not None for key in keys)
+    shown_groups = [routes.groups[holder.key] for holder in holders[:MAX_HOLDERS] if holder.key in routes.groups]
+    merged = await sources.live.of_brokers(shown_groups, name, pause)
+    measured = await _live_data(sources, merged, pause, brokers=len(shown_groups), measured=len(shown_groups))
     data = TopicData(
         node=sources.node(),
         topic=name,
         holders=holders,
+        live=measured,
         absent=[(each, None if each.since is None else now - each.since) for each in absent],
         order=order,
         surpluses=problems_of_order(routes, name, order) if order else [],
@@ -276,34 +285,47 @@ async def topic(sources: PageSources, query: Query, _pause: Pause) -> Handed:
         hidden_on=hidden,
         watchers=sources.hub.watchers(name)[1],
     )
-    return Handed(data, ROW_BYTES * (len(absent) + sum(len(each.replicas) for each in holders)))
+    row_count = len(absent) + sum(len(each.replicas) for each in data.holders)
+    return Handed(data, ROW_BYTES * row_count + LIVE_BYTES * (len(merged.queues) + len(merged.lags)))
 
 
 async def live(sources: PageSources, _query: Query, pause: Pause) -> Handed:
     """Merge the measurements of all agents: :class:`LiveData`."""
-    merged, brokers = await sources.live.merged("", "", pause, most=LIVE_QUEUES)
-    groups = list[tuple[GroupNow, Sequence[Finding]]]()
-    for group in merged.groups(LIVE_GROUPS):
-        groups.append((group, sources.live.findings(merged, group)))
+    merged, brokers, measured = await sources.live.summary(pause, lags=LIVE_LAGS)
+    data = await _live_data(sources, merged, pause, brokers=brokers, measured=measured)
+    size = LIVE_BYTES * (len(data.lags) + len(data.groups) + len(data.topics))
+    return Handed(data, size, fresh_seconds=LIVE_SECONDS)
+
+
+async def _live_data(
+    sources: PageSources, merged: FleetQueues, pause: Pause, *, brokers: int, measured: int
+) -> LiveData:
+    groups, queues_of = list[tuple[GroupNow, Sequence[Finding]]](), sources.live.queues_of_topics()
+    found = merged.every_group()
+    await pause()
+    wanted = [each for each in found if each.topic == merged.topic] if merged.topic else found
+    for group in await _highest(wanted, lambda each: (-each.lag, each.cluster, each.group), pause):
+        groups.append((group, merged.findings(group, queues_of)))
         await pause()
-    agents = dict[str, list[str]]()
-    for _, replica in list(sources.fleet.core.members()):
-        found = agents.setdefault(replica.identity.cluster, [])
-        if replica.registration.agent_addr and len(found) < MAX_AGENTS:
-            found.append(replica.registration.agent_addr)
-        await pause()
-    data = LiveData(
+    topics = await _highest(merged.every_topic(), lambda each: (-each.put_rate, each.cluster, each.topic), pause)
+    return LiveData(
         node=sources.node(),
-        topics=merged.by_topic(),
+        topics={(each.cluster, each.topic): each for each in topics},
         groups=groups,
         queues=merged.queues,
         lags=merged.lags,
-        broker_count=len(brokers),
-        measured_count=sum(not each.problem for each in brokers),
-        agents=agents,
+        broker_count=brokers,
+        measured_count=measured,
     )
-    size = LIVE_BYTES * (len(merged.queues) + len(merged.lags) + len(groups) + len(data.topics))
-    return Handed(data, size, fresh_seconds=LIVE_SECONDS)
+
+
+async def _highest(rows: Sequence[T], key: Callable[[T], tuple[object, ...]], pause: Pause) -> list[T]:
+    """Return the first LIVE_ROWS rows by a key, in parts: all together would take longer than a slice."""
+    found = list[T]()
+    for begin in range(0, len(rows), LIVE_ROWS):
+        found = heapq.nsmallest(LIVE_ROWS, [*found, *rows[begin : begin + LIVE_ROWS]], key=key)
+        await pause()
+    return found
 
 
 async def events(sources: PageSources, _query: Query, pause: Pause) -> Handed:
@@ -366,6 +388,9 @@ async def connected(sources: PageSources, _query: Query, pause: Pause) -> Handed
     )
     return Handed(data, ROW_BYTES * (len(data.watchers) + len(data.agents) + len(data.watcher_hosts)))
 
+
+SLOW = frozenset({"page live"})
+"""What takes seconds in a large fleet: it is built beside the others, and served until the next one is ready."""
 
 BUILDS: Mapping[str, Callable[[PageSources, Query, Pause], Awaitable[Handed]]] = {
     "page fleet": fleet,

@@ -14,9 +14,14 @@ from pointsman_namesrv.web.page_data import (
     EventsData,
     FleetData,
     LiveData,
+    NodeFacts,
     TopicData,
     TopicsData,
+    nothing_read,
 )
+
+SOON_SECONDS = 0.5
+"""Longest time for which a page about something else waits for measurements."""
 
 
 class PageSource(Protocol):
@@ -36,6 +41,9 @@ class PageSource(Protocol):
 
     def live(self) -> LiveData:
         """Return what the agents measured."""
+
+    def live_soon(self, node: NodeFacts) -> LiveData:
+        """Return what the agents measured, of an earlier moment where the next takes long, or that nothing is known."""
 
     def events(self) -> EventsData:
         """Return the events."""
@@ -69,6 +77,11 @@ class PresentSource:
     def live(self) -> LiveData:
         """Return what the agents measured."""
         return cast("LiveData", self._view("live"))
+
+    def live_soon(self, node: NodeFacts) -> LiveData:
+        """Return what the agents measured, of an earlier moment where the next takes long, or that nothing is known."""
+        found = self._documents.latest(Query("page live"), within=SOON_SECONDS)
+        return cast("LiveData", found) if found is not None else nothing_read(node)
 
     def events(self) -> EventsData:
         """Return the events."""

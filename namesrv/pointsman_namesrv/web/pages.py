@@ -27,7 +27,8 @@ class Page:
 
 
 def _fleet(source: PageSource, _names: Names, query: PageQuery) -> bytes:
-    page = fleet_page.fleet_page(source.fleet(), source.events(), source.live(), query)
+    fleet = source.fleet()
+    page = fleet_page.fleet_page(fleet, source.events(), source.live_soon(fleet.node), query)
     return rendered("fleet.html", page, tab="/")
 
 
@@ -36,13 +37,13 @@ def _broker(source: PageSource, names: Names, query: PageQuery) -> bytes:
 
 
 def _topics(source: PageSource, _names: Names, query: PageQuery) -> bytes:
-    page = topic_pages.topics_page(source.topics(query.text("cluster")), source.live(), query)
+    topics = source.topics(query.text("cluster"))
+    page = topic_pages.topics_page(topics, source.live_soon(topics.node), query)
     return rendered("topics.html", page, tab="/topics")
 
 
 def _topic(source: PageSource, names: Names, query: PageQuery) -> bytes:
-    page = topic_pages.topic_page(source.topic(names[0]), source.live(), query)
-    return rendered("topic.html", page, tab="/topics")
+    return rendered("topic.html", topic_pages.topic_page(source.topic(names[0]), query), tab="/topics")
 
 
 def _groups(source: PageSource, _names: Names, query: PageQuery) -> bytes:

@@ -12,7 +12,16 @@ from pointsman.wire.operator_texts import counted, duration_text, perm_text, rat
 from pointsman_namesrv.core.fleet_queues import GroupNow, TopicNow
 from pointsman_namesrv.core.model import MASTER_ID, GroupKey
 from pointsman_namesrv.core.replica_state import ROUTED
-from pointsman_namesrv.web.page_data import ALARM, WARNING, Holder, LiveData, Problem, TopicData, TopicsData
+from pointsman_namesrv.web.page_data import (
+    ALARM,
+    MAX_HOLDERS,
+    WARNING,
+    Holder,
+    LiveData,
+    Problem,
+    TopicData,
+    TopicsData,
+)
 from pointsman_namesrv.web.page_links import broker_path, command, group_path, option, topic_path
 from pointsman_namesrv.web.page_query import Column, Paged, PageQuery, columns_of, paged, sort_of
 
@@ -35,7 +44,6 @@ TITLES = {
 HEAT_STEPS = 8
 MAX_QUEUES = 64
 """Queues of one broker that the heat map shows."""
-MAX_HOLDERS = 100
 MAX_ABSENT = 50
 
 
@@ -220,15 +228,14 @@ class TopicPage:
     commands: Sequence[str]
 
 
-def topic_page(data: TopicData, live: LiveData, query: PageQuery) -> TopicPage:
+def topic_page(data: TopicData, query: PageQuery) -> TopicPage:
     """Explain one topic."""
-    of_topic = [now for (_, topic), now in live.topics.items() if topic == data.topic]
-    puts = {(each.key, each.puts.queue_id): each.puts.put_rate for each in live.queues if each.puts.topic == data.topic}
+    of_topic = list(data.live.topics.values())
+    puts = {(each.key, each.puts.queue_id): each.puts.put_rate for each in data.live.queues}
     lags = dict[tuple[GroupKey, int], int]()
-    for each in live.lags:
-        if each.lag.topic == data.topic:
-            place = each.key, each.lag.queue_id
-            lags[place] = max(lags.get(place, 0), each.lag.lag)
+    for each in data.live.lags:
+        place = each.key, each.lag.queue_id
+        lags[place] = max(lags.get(place, 0), each.lag.lag)
     highest_rate, highest_lag = max(puts.values(), default=0.0), max(lags.values(), default=0)
 
     def shown(holder: Holder) -> ShownHolder:
@@ -258,8 +265,7 @@ def topic_page(data: TopicData, live: LiveData, query: PageQuery) -> TopicPage:
     ]
     groups = [
         ShownGroup(group, group_path(group.group), [(each.says, each.cure) for each in findings])
-        for group, findings in live.groups
-        if group.topic == data.topic
+        for group, findings in data.live.groups
     ]
     servers = data.node.peers or (data.node.addr,)
     return TopicPage(

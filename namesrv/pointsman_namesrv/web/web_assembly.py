@@ -37,7 +37,7 @@ def documents_of(sources: PageSources) -> LoopDocuments:
         except Refusal as refusal:
             raise fleet.as_known_now(refusal) from None
 
-    return LoopDocuments(build, clock=fleet.clock)
+    return LoopDocuments(build, clock=fleet.clock, slow=page_documents.SLOW)
 
 
 def authorise_on(listen: str, access: Access, *, has_tls: bool, plaintext_beyond_loopback: bool) -> Authorise:

@@ -22,9 +22,7 @@ NODE = NodeFacts(
     peers=(),
 )
 NO_EVENTS = EventsData(NODE, {})
-NOTHING_MEASURED = LiveData(
-    node=NODE, topics={}, groups=[], queues=[], lags=[], broker_count=0, measured_count=0, agents={}
-)
+NOTHING_MEASURED = LiveData(node=NODE, topics={}, groups=[], queues=[], lags=[], broker_count=0, measured_count=0)
 FOUR_QUEUES = QueueConfig(4, 4, 6)
 
 

@@ -26,7 +26,7 @@ from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import MonitoringConfig
 from pointsman_namesrv.slices import Slices
 from pointsman_namesrv.web import fleet_page, loop_documents, status_document
-from pointsman_namesrv.web.loop_documents import Query
+from pointsman_namesrv.web.loop_documents import MAX_WAITING, Handed, LoopDocuments, Query
 from tests.kit.access_tokens import TokenFolder
 from tests.kit.ctl.command import ctl
 from tests.kit.http_answer import ask, ask_in_thread
@@ -291,6 +291,37 @@ async def test_a_document_is_built_at_most_once_per_second_for_any_number_of_req
     assert (await ask(server.monitoring_port, "/v1/status")).body == answers[0].body
     await clock.advance(0.2)
     assert (await ask(server.monitoring_port, "/v1/status")).document["brokerCount"] == 1
+
+
+async def test_a_slow_document_blocks_no_other_and_is_served_until_the_next_is_ready(clock: ManualClock) -> None:
+    built, go_on = 0, asyncio.Event()
+
+    async def build(query: Query, _pause: Any) -> Any:
+        nonlocal built
+        if query.kind == "slow":
+            built += 1
+            await go_on.wait()
+            go_on.clear()
+        return Handed(built, 1)
+
+    documents = LoopDocuments(build, clock=clock, slow={"slow"})
+    slow, quick = Query("slow"), Query("quick")
+
+    async def latest() -> object:
+        return await asyncio.to_thread(documents.latest, slow, within=0.05)
+
+    assert [await latest() for _ in range(MAX_WAITING + 4)] == [None] * (MAX_WAITING + 4)
+    assert built == 1
+    assert await asyncio.to_thread(documents.view, quick) == 1
+    go_on.set()
+    await eventually(lambda: slow in documents._kept)
+    assert await latest() == 1
+    await clock.advance(2)
+    assert [await latest() for _ in range(3)] == [1, 1, 1]
+    await eventually(lambda: built == 2)
+    go_on.set()
+    await eventually(lambda: slow not in documents._requested)
+    assert await latest() == 2
 
 
 async def test_kept_documents_are_bounded(server: NameServerApp, peer: Peer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 
 import pytest
 
@@ -40,11 +41,12 @@ def holder(
     return Holder(GroupKey("c1", name), queues, perm, rows, wiped)
 
 
-def topic(*holders: Holder, surpluses: tuple[str, ...] = ()) -> TopicData:
+def topic(*holders: Holder, surpluses: tuple[str, ...] = (), live: LiveData = NOTHING_MEASURED) -> TopicData:
     return TopicData(
         node=NODE,
         topic="orders",
         holders=holders,
+        live=live,
         absent=[],
         order="",
         surpluses=surpluses,
@@ -138,7 +140,6 @@ LIVE = LiveData(
     lags=[BrokerLag(GroupKey("c1", "a"), QueueLag("g", "orders", 2, 7, 1.0))],
     broker_count=1,
     measured_count=1,
-    agents={},
 )
 
 
@@ -182,8 +183,11 @@ def test_the_command_of_the_list_is_one() -> None:
 # --- one topic ------------------------------------------------------------------------------------------------
 
 
-def page_of(*holders: Holder, live: LiveData = LIVE) -> TopicPage:
-    return topic_page(topic(*holders), live, PageQuery("/topics/orders", {}))
+OF_TOPIC = replace(LIVE, topics={}, queues=[each for each in LIVE.queues if each.puts.topic == "orders"])
+
+
+def page_of(*holders: Holder, live: LiveData = OF_TOPIC) -> TopicPage:
+    return topic_page(topic(*holders, live=live), PageQuery("/topics/orders", {}))
 
 
 def test_the_hottest_queue_has_the_strongest_colour_and_a_queue_that_is_not_measured_none() -> None:
