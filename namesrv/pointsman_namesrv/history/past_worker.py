@@ -32,7 +32,8 @@ def main(directory: str, node: str, memory_bytes: int) -> None:
     """Answer until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the name server, which ends this process
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    os.nice(NICENESS)
+    with contextlib.suppress(OSError):  # the systemd unit does not allow it
+        os.nice(NICENESS)
     files = PastFiles(Path(directory), node)
     pause = INDEX_PAUSE_SECONDS
     while True:
