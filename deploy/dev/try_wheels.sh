@@ -87,8 +87,9 @@ END
 echo "client: a route over gRPC and a first message, with the test kit"
 
 into namesrv --constraint "$constraints" "$(wheel proto)" "$(wheel namesrv)"
-holds_only "${daemon[@]}" pointsman-namesrv
+holds_only "${daemon[@]}" jinja2 markupsafe pointsman-namesrv
 answers pointsman-namesrv pointsman-observe
+"$venv/bin/python" -c 'from pointsman_namesrv.web.page_rendering import TEMPLATES; assert "fleet.html" in TEMPLATES.list_templates()'
 
 into agent --constraint "$constraints" "$(wheel proto)" "$(wheel agent)[redis]"
 holds_only "${daemon[@]}" pointsman-agent hiredis redis

@@ -55,24 +55,36 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class MonitoringConfig:
-    """Metrics, health, the status page and JSON over HTTP."""
+    """Metrics, health, the pages and JSON over HTTP."""
 
     listen: str = "127.0.0.1:9877"
-    """Address of `/metrics`, `/healthz`, the status page and JSON, host:port; port 0 picks a free one."""
+    """Address of `/metrics`, `/healthz`, the pages and JSON, host:port; port 0 picks a free one."""
     tls: bool = False
     """Whether this port is HTTPS, with the certificate of ``[tls]``. Clients present no certificate."""
     report_url: str = ""
-    """Address of the newest report, for a link on the status page; empty: no link."""
+    """Address of the newest report, for a link on the pages; empty: no link."""
+    broker_url: str = ""
+    """Address of a dashboard of one broker, for a link on its page, with `{cluster}` and `{broker}` for the names, such
+    as `https://grafana/d/x?var-broker={broker}`; empty: no link."""
+    runbook_url: str = ""
+    """Address of the runbook, to whose sections the page of a broker links, such as `https://wiki/runbook`; empty: it
+    only names them."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
         yield from unusable_listen("listen", self.listen)
-        yield from fault("report_url", self.report_url, _link_problem(self.report_url) if self.report_url else None)
+        for name, url in (
+            ("report_url", self.report_url),
+            ("broker_url", self.broker_url),
+            ("runbook_url", self.runbook_url),
+        ):
+            yield from fault(name, url, _link_problem(url) if url else None)
 
 
 @dataclass(frozen=True, slots=True)
 class PeersConfig:
-    """Other name servers of the same fleet, whose routes and settings the status page compares with this one's."""
+    """Other name servers of the same fleet, whose routes, settings and brokers the pages compare with
+    this one's."""
 
     name_servers: tuple[str, ...] = ()
     """gRPC addresses, host:port; the list may be the same on every node."""
@@ -91,7 +103,7 @@ class PeersConfig:
     server_name: str = ""
     """Name that their certificates must have; empty: the host that is connected to."""
     token_file: str = ""
-    """File with a bearer token of role admin."""
+    """File with a bearer token of role viewer or admin."""
 
     @property
     def credentials(self) -> Credentials:
@@ -253,6 +265,9 @@ class HistoryConfig:
     """Estimated memory of these rows, bytes; further rows are dropped and counted."""
     every_heartbeat: bool = False
     """Write a row for each heartbeat: about 3 million rows per day for 1,000 brokers."""
+    read_back_hours: float = 168.0
+    """At its start the name server reads back this much of its history: recent events, flap penalties and absent
+    brokers. 0: none."""
     retain_days: int = 400
     """Days after which closed files are removed; 0: never."""
     retain_bytes: int = 20 * 1024**3
@@ -273,6 +288,7 @@ class HistoryConfig:
         )
         yield from outside("queue_rows", self.queue_rows, 1, 10_000_000)
         yield from outside("queue_bytes", self.queue_bytes, 1024 * 1024, 2**36)
+        yield from outside("read_back_hours", self.read_back_hours, 0, 8_760)
         yield from outside("retain_days", self.retain_days, 0, 36_500)
         yield from outside("retain_bytes", self.retain_bytes, 0, 2**60)
         for namespace in self.hide_kv:

@@ -291,7 +291,26 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._define_read_back()
         self._begin_at_zero()
+
+    def _define_read_back(self) -> None:
+        self.history_read_back_rows = Gauge(
+            "pointsman_namesrv_history_read_back_rows",
+            "History rows of earlier runs read at the start",
+            registry=self.registry,
+        )
+        self.history_read_back_files = Gauge(
+            "pointsman_namesrv_history_read_back_files",
+            "History files of earlier runs at the start, by result: read, damaged, huge, removed, other_node",
+            ["result"],
+            registry=self.registry,
+        )
+        self.history_read_back_seconds = Gauge(
+            "pointsman_namesrv_history_read_back_seconds",
+            "Duration of reading the history of earlier runs at the start; 0 while it is being read",
+            registry=self.registry,
+        )
 
     def _begin_at_zero(self) -> None:
         """Show counters with alerts from the start: the increase of a counter that begins at 1 is 0."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
-from pointsman.daemon.access.access import ADMINS, ANY_ROLE, BROKERS, CLIENTS, Limit, Rules
+from pointsman.daemon.access.access import ADMINS, ANY_ROLE, BROKERS, CLIENTS, VIEWERS, Limit, Rules
 from pointsman_agent.drain import agent_servicer
 from pointsman_agent.groups import group_servicer
 from pointsman_agent.offsets import servicer as offset_servicer
@@ -47,10 +47,19 @@ def test_every_service_of_the_wire_has_a_table() -> None:
 
 def test_routes_are_for_every_role_and_changes_for_admins() -> None:
     assert set(node_server.ROUTE_RULES.values()) == {ANY_ROLE}
-    others = {name: rule for name, rule in node_server.ADMIN_RULES.items() if rule != ADMINS}
+    reads = {name for name in node_server.ADMIN_RULES if name.startswith(("List", "Get"))}
+    others = {name: rule for name, rule in node_server.ADMIN_RULES.items() if rule != ADMINS and name not in reads}
     assert {name: rule.roles for name, rule in others.items()} == {"SetWritePerm": BROKERS.roles}
     assert agent_servicer.RULES["Drain"] == ADMINS
     assert group_servicer.RULES["PinGroup"] == group_servicer.RULES["PinQueue"] == ADMINS
+
+
+def test_a_viewer_may_call_what_reads_and_nothing_else() -> None:
+    for name, (_, rules) in TABLES.items():
+        readable = {method for method, rule in rules.items() if VIEWERS.roles <= rule.roles}
+        assert {method for method in readable if not method.startswith(("List", "Get"))} <= {"WatchTopicRoutes"}, name
+    reads = {name for name in node_server.ADMIN_RULES if name.startswith(("List", "Get"))}
+    assert {name for name, rule in node_server.ADMIN_RULES.items() if VIEWERS.roles <= rule.roles} == reads
 
 
 def test_the_limits_are_on_registrations_and_on_calls_of_operators() -> None:

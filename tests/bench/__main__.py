@@ -28,7 +28,7 @@ from tests.bench import (
     tls_cost,
     watches,
 )
-from tests.bench.nightly import growth, large_day, past_questions, skewed, stage_sizes
+from tests.bench.nightly import growth, large_day, past_questions, skewed, sparse, stage_sizes
 from tests.bench.report import Report
 
 SUBJECTS = {
@@ -57,6 +57,7 @@ OF_THE_REPORT = {
     "nightly": large_day.measure,
     "nightly_growth": growth.measure,
     "nightly_skew": skewed.measure,
+    "nightly_sparse": sparse.measure,
     "nightly_stages": stage_sizes.measure,
     "nightly_stages_large": stage_sizes.measure_large,
     "questions": past_questions.measure,

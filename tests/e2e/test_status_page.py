@@ -1,14 +1,16 @@
-"""The status page in a real browser, with real name servers and agents as processes."""
+"""The pages in a real browser, with real name servers and agents as processes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
@@ -44,7 +46,8 @@ async def shows(page: Chrome, ident: str, part: str) -> str:
     while part not in shown:
         assert time.monotonic() < deadline, f"no {part!r} in {shown!r}"
         await asyncio.sleep(0.1)
-        shown = await asyncio.to_thread(text, page, ident)
+        with suppress(StaleElementReferenceException):  # the script replaced it just now
+            shown = await asyncio.to_thread(text, page, ident)
     return shown
 
 
@@ -74,16 +77,14 @@ async def test_the_page_shows_that_a_broker_fails_and_is_back_without_a_reload(t
 
             await one.kill()
             await shows(page, "brokers", "SUSPECT")
-            await shows(page, "problems", "1 broker SUSPECT, heartbeats missing, still routed: c1/broker-a/0.")
+            await shows(page, "verdict", "1 broker SUSPECT, heartbeats missing, still routed: c1/broker-a/0.")
             assert text(page, "brokers").index("broker-a") < text(page, "brokers").index("broker-b")
             await one.start()
             await shows(page, "headline", "All 2 brokers are UP")
 
             await asyncio.to_thread(set_width, page, 390)
             assert await asyncio.to_thread(fits_width, page, 390)
-            assert "UP" in (await asyncio.to_thread(text, page, "events")).splitlines()
             await asyncio.to_thread(set_width, page, 1280)
-            assert "REREGISTERED" in text(page, "events")
             assert page.execute_script("return window.loadedOnce")
             assert complaints(page) == []
 
@@ -103,9 +104,9 @@ async def test_names_with_markup_are_texts_and_run_no_script(tmp_path: Path) -> 
         with browser(tmp_path / "profile") as page:
             await asyncio.to_thread(page.get, f"http://{server.monitoring_addr}/")
             shown = await shows(page, "brokers", "a 0\nc1, 10.0.0.1:10911")
-            assert shown.count(MARKUP) == 2
+            assert MARKUP in shown
             assert page.title.startswith("\u2713 The broker is UP")
-            assert page.find_elements(By.CSS_SELECTOR, "img, tbody script") == []
+            assert page.find_elements(By.CSS_SELECTOR, "img, main script") == []
 
             # The policy applies, too: foreign scripts and styles do nothing.
             page.execute_script(
@@ -118,7 +119,7 @@ async def test_names_with_markup_are_texts_and_run_no_script(tmp_path: Path) -> 
             assert "Content Security Policy" in json.dumps(complaints(page))
 
 
-async def test_brokers_are_found_by_name_and_the_page_can_be_read_by_a_screen_reader(tmp_path: Path) -> None:
+async def test_every_page_is_reached_by_clicks_and_fits_a_phone(tmp_path: Path) -> None:
     async with (
         real_name_server(tmp_path / "ns") as server,
         grpc.aio.insecure_channel(server.addr) as channel,
@@ -129,16 +130,26 @@ async def test_brokers_are_found_by_name_and_the_page_can_be_read_by_a_screen_re
             await stub.RegisterBroker(wire.registration(wire.topic("orders"), who=who))
         with browser(tmp_path / "profile") as page:
             await asyncio.to_thread(page.get, f"http://{server.monitoring_addr}/")
-            await shows(page, "shown", "10 more not shown: search by name")
-            page.find_element(By.ID, "search").send_keys("ER-69")
-            await shows(page, "shown", "1 broker found")
-            assert "broker-69" in text(page, "brokers")
+            await shows(page, "brokers", "1 to 50 of 70 brokers")
+            page.find_element(By.LINK_TEXT, "Next page").click()
+            await shows(page, "brokers", "51 to 70 of 70 brokers")
+            page.find_element(By.NAME, "name").send_keys("ER-69")
+            page.find_element(By.CSS_SELECTOR, "form button").click()
+            await shows(page, "brokers", "1 to 1 of 1 brokers")
+            assert "name=ER-69" in page.current_url
+            assert page.find_element(By.NAME, "name").get_attribute("value") == "ER-69"
 
-            tables = page.find_elements(By.TAG_NAME, "table")
-            assert all(table.find_elements(By.CSS_SELECTOR, "caption") for table in tables)
-            assert all(table.find_elements(By.CSS_SELECTOR, "thead th[scope=col]") for table in tables)
-            assert len(page.find_elements(By.CSS_SELECTOR, "#brokers tbody th[scope=row]")) == 1
-            page.set_window_size(390, 844)
-            wide, narrow = page.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
-            assert wide <= narrow
+            page.find_element(By.LINK_TEXT, "broker-69 0").click()
+            await shows(page, "replicas", "heartbeats arrive in time and the probe does not fail")
+            page.find_element(By.LINK_TEXT, "orders").click()
+            await shows(page, "diagnosis", "Nothing is wrong")
+            await asyncio.to_thread(set_width, page, 390)
+            for name in ("Topics", "Groups", "Events", "Changes", "Connected", "Fleet"):
+                page.find_element(By.LINK_TEXT, name).click()
+                assert page.find_element(By.CSS_SELECTOR, "nav [aria-current=page]").text == name
+                assert await asyncio.to_thread(fits_width, page, 390), name
+                tables = page.find_elements(By.TAG_NAME, "table")
+                assert all(table.find_elements(By.CSS_SELECTOR, "caption") for table in tables)
+                assert all(table.find_elements(By.CSS_SELECTOR, "thead th[scope=col]") for table in tables)
+                assert all(table.find_elements(By.CSS_SELECTOR, "tbody th[scope=row]") for table in tables)
             assert complaints(page) == []

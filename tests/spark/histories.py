@@ -103,7 +103,7 @@ class NameServer:
 
 
 def write_history(directory: Path, rows: Iterable[Row], *, packed: bool = False, one_file_a_day: bool = False) -> Path:
-    """Write rows as a name server would: a file for each observer and day."""
+    """Write rows as a name server would: a file for each observer and day, packed as several members of a gzip."""
     files: dict[Path, list[str]] = {}
     for row in rows:
         folder = directory / "raw" / f"dt={row['event_at'][:10]}"

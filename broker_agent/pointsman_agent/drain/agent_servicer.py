@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from google.protobuf.duration_pb2 import Duration
 
 from pointsman.clock import Clock
-from pointsman.daemon.access.access import ADMINS, BROKERS, Rules, author
+from pointsman.daemon.access.access import ADMINS, BROKERS, VIEWERS, Rule, Rules, author
 from pointsman.daemon.rpc.calling_peer import Peer
 from pointsman.daemon.rpc.handler_table import Ended, Write
 from pointsman.daemon.rpc.request_fields import by_violations
@@ -27,7 +27,7 @@ from pointsman_agent.rpc.agent_refusals import HeldByOther, Unavailable
 RULES: Rules = {
     "Drain": ADMINS,
     # The agent of a slave checks which broker it hands offsets over to.
-    "GetAgentInfo": BROKERS,
+    "GetAgentInfo": Rule(BROKERS.roles | VIEWERS.roles),
 }
 SERVICE = wire.DESCRIPTOR.services_by_name["AgentService"]
 MAX_QUIET_SECONDS = 300.0

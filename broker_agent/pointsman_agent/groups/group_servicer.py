@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 
 from pointsman.clock import Clock
-from pointsman.daemon.access.access import ADMINS, CLIENTS, Caller, Rules, author, check_group
+from pointsman.daemon.access.access import ADMINS, CLIENTS, VIEWERS, Caller, Rule, Rules, author, check_group
 from pointsman.daemon.rpc.calling_peer import ENDING_SECONDS, Peer
 from pointsman.daemon.rpc.handler_table import Ended, Write
 from pointsman.daemon.rpc.request_fields import page
@@ -50,14 +50,15 @@ from pointsman_agent.rpc.agent_fields import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, c
 from pointsman_agent.rpc.agent_refusals import HeldByOther, LimitExceeded, NotFound, PinRefused, stopping
 from pointsman_agent.rpc.client_owners import ClientOwners
 
+READS = Rule(CLIENTS.roles | VIEWERS.roles)
 RULES: Rules = {
     "KeepMembership": CLIENTS,
     "LeaveGroups": CLIENTS,
     "WatchGroup": CLIENTS,
     "GetMembership": CLIENTS,
-    "GetGroup": CLIENTS,
-    "ListGroupQueues": CLIENTS,
-    "ListGroups": CLIENTS,
+    "GetGroup": READS,
+    "ListGroupQueues": READS,
+    "ListGroups": READS,
     "PinGroup": ADMINS,
     "PinQueue": ADMINS,
 }

@@ -8,7 +8,7 @@ from itertools import chain
 from google.protobuf.duration_pb2 import Duration
 
 from pointsman.clock import Clock, utc_millis
-from pointsman.daemon.access.access import BROKERS, CLIENTS, Caller, Rule, Rules, check_group
+from pointsman.daemon.access.access import BROKERS, CLIENTS, VIEWERS, Caller, Rule, Rules, check_group
 from pointsman.daemon.rpc.calling_peer import Peer
 from pointsman.daemon.rpc.rpc_server import Service
 from pointsman.v1 import offset_service_pb2 as wire
@@ -28,7 +28,7 @@ RULES: Rules = {
     "CommitOffsets": COMMITS,
     "GetOffsets": CLIENTS,
     "BeginTopics": COMMITS,
-    "ListOffsets": CLIENTS,
+    "ListOffsets": Rule(CLIENTS.roles | VIEWERS.roles),
 }
 SERVICE = wire.DESCRIPTOR.services_by_name["OffsetService"]
 MAX_MOMENT_SECONDS = 253_402_300_799

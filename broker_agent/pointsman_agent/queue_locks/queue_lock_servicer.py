@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from prometheus_client import CollectorRegistry, Gauge
 
 from pointsman.clock import Clock
-from pointsman.daemon.access.access import CLIENTS, Caller, Rules, check_group
+from pointsman.daemon.access.access import CLIENTS, VIEWERS, Caller, Rule, Rules, check_group
 from pointsman.daemon.rpc.rpc_server import Service
 from pointsman.v1 import queue_lock_service_pb2 as wire
 from pointsman.wire.refusals import refuse_if_any
@@ -28,7 +28,11 @@ from pointsman_agent.rpc.agent_fields import (
 from pointsman_agent.rpc.agent_refusals import LimitExceeded
 from pointsman_agent.rpc.client_owners import ClientOwners
 
-RULES: Rules = {"LockQueues": CLIENTS, "UnlockQueues": CLIENTS, "ListQueueLocks": CLIENTS}
+RULES: Rules = {
+    "LockQueues": CLIENTS,
+    "UnlockQueues": CLIENTS,
+    "ListQueueLocks": Rule(CLIENTS.roles | VIEWERS.roles),
+}
 SERVICE = wire.DESCRIPTOR.services_by_name["QueueLockService"]
 
 

@@ -19,6 +19,7 @@ from rich.text import Text
 from pointsman.names import addr_problem, is_rocketmq
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.json_document import Document
+from pointsman.wire.operator_texts import counted
 from pointsman_client import NameServerFailedError
 from pointsman_ctl.options.command_options import in_cluster
 from pointsman_ctl.options.invocation import Invocation
@@ -30,7 +31,6 @@ from pointsman_ctl.output.error_report import (
     failure_sentence,
     failure_text,
 )
-from pointsman_ctl.output.operator_texts import counted
 from pointsman_ctl.output.output_layout import ALARM, node_document
 from pointsman_ctl.servers.agent_queries import AgentServer
 from pointsman_ctl.servers.found_agents import Agent, FoundAgents, MissingBroker, agents_in, noun_of

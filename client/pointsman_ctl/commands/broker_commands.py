@@ -14,12 +14,19 @@ from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import MASTER_ID, NO_MASTER, Document, enum_name, to_document
+from pointsman.wire.operator_texts import (
+    counted,
+    duration_text,
+    earlier_runs_text,
+    evidence_text,
+    guard_text,
+    reason_text,
+)
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import ClusterNotFoundError, RequestRejectedError
 from pointsman_ctl.options.command_options import in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.name_completion import complete_topics
-from pointsman_ctl.output.operator_texts import counted, duration_text, evidence_text, guard_text, reason_text
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table, node_documents, node_parts, state_cell
 from pointsman_ctl.servers.name_servers import NodeBrokers
 from pointsman_ctl.servers.server_calls import NodeResponse
@@ -89,9 +96,9 @@ def flapping(invocation: Invocation, cluster: str, limit: int) -> int:
     failed.
 
     \b
-    JSON: nodes[].{addr, node, scores[].{cluster, brokerName, brokerId, penalty,
-            flapping, outages, lastEvent, lastEventAgoSeconds}}
-          or {addr, error}
+    JSON: nodes[].{addr, node, earlierRuns, scores[].{cluster, brokerName,
+            brokerId, penalty, flapping, outages, lastEvent,
+            lastEventAgoSeconds}} or {addr, error}
 
     \b
     Examples:
@@ -279,6 +286,8 @@ def _status_table(brokers: Sequence[broker_pb2.BrokerStatus]) -> Table:
 
 def flapping_parts(response: admin.ListFlappingResponse) -> Iterable[RenderableType]:
     """Show a node's penalties, the highest first."""
+    if missing := earlier_runs_text(enum_name(response, "earlier_runs")):
+        yield Text(missing, style="dim")
     if not response.scores:
         yield Text("no broker has a flap penalty")
         return

@@ -15,6 +15,7 @@ from rich.text import Text
 from pointsman.names import printable
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.json_document import Document, read_route_document, to_document
+from pointsman.wire.operator_texts import duration_text
 from pointsman_client import InvalidInputError, TopicNotFoundError
 from pointsman_ctl.options.command_options import read_addr
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
@@ -25,7 +26,6 @@ from pointsman_ctl.output.node_difference import (
     setting_differences,
     to_difference_document,
 )
-from pointsman_ctl.output.operator_texts import duration_text
 from pointsman_ctl.output.output_layout import WARNING, failure_line, node_documents, node_heading
 from pointsman_ctl.output.route_difference import DIFFERENCE_STYLES, route_difference
 from pointsman_ctl.servers.name_servers import PointsmanNameServer

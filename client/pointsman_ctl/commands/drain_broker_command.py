@@ -15,6 +15,7 @@ from rich.text import Text
 from pointsman.names import printable
 from pointsman.v1 import agent_service_pb2 as wire
 from pointsman.wire.json_document import enum_name, to_document
+from pointsman.wire.operator_texts import duration_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.commands.agent_round import AgentChoice, agent_round, read_agent_addrs, warn_of_name_servers
 from pointsman_ctl.options.command_options import (
@@ -29,7 +30,6 @@ from pointsman_ctl.options.command_options import (
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.name_completion import complete_replicas
 from pointsman_ctl.output.error_report import EXIT_OK, EXIT_TIMED_OUT, ErrorReport
-from pointsman_ctl.output.operator_texts import duration_text
 from pointsman_ctl.output.output_layout import ALARM, WARNING, show
 from pointsman_ctl.servers.agent_queries import AgentServer
 from pointsman_ctl.servers.found_agents import Agent

@@ -10,6 +10,7 @@ import click
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import Document, enum_name, to_document
+from pointsman.wire.operator_texts import counted
 from pointsman_client import PointsmanError
 from pointsman_ctl.commands.agent_round import (
     AgentChoice,
@@ -40,7 +41,6 @@ from pointsman_ctl.output.consumer_group_view import (
 )
 from pointsman_ctl.output.error_report import ErrorReport
 from pointsman_ctl.output.group_queue_view import group_queues_view, queue_parts, to_queues_document
-from pointsman_ctl.output.operator_texts import counted
 from pointsman_ctl.servers.agent_queries import AgentGroup, AgentQueues, AgentServer
 from pointsman_ctl.servers.rocketmq_broker import RocketmqBroker
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from pointsman.names import MAX_TEXT_LENGTH, printable, text_problem
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.json_document import Document, enum_name, to_document
+from pointsman.wire.operator_texts import duration_text, guard_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import RequestRejectedError
 from pointsman_ctl.commands.server_changes import Outcome, change_every, not_there
@@ -26,7 +27,6 @@ from pointsman_ctl.options.command_options import (
 )
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.name_completion import complete_clusters, complete_targets
-from pointsman_ctl.output.operator_texts import duration_text, guard_text
 from pointsman_ctl.output.output_layout import ALARM, new_table, node_documents, node_parts
 from pointsman_ctl.servers.name_servers import PointsmanNameServer
 from pointsman_ctl.servers.server_calls import NodeResponse

@@ -13,11 +13,11 @@ from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import Document, enum_name, to_document
+from pointsman.wire.operator_texts import duration_text, guard_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.output.error_report import EXIT_FAILED
 from pointsman_ctl.output.node_difference import setting_differences
-from pointsman_ctl.output.operator_texts import duration_text, guard_text
 from pointsman_ctl.output.output_layout import ALARM, failure_line, new_table, node_documents, node_parts, state_cell
 from pointsman_ctl.servers.name_servers import NodeHealth, PointsmanNameServer
 from pointsman_ctl.servers.server_calls import NodeResponse

@@ -15,6 +15,7 @@ from pointsman.names import printable
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.v1 import queue_lock_service_pb2 as locks_wire
 from pointsman.wire.json_document import Document, to_document
+from pointsman.wire.operator_texts import counted, duration_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.commands.agent_round import (
     AgentChoice,
@@ -29,7 +30,6 @@ from pointsman_ctl.commands.agent_round import (
 from pointsman_ctl.commands.group_commands import complete_groups, fail_unknown_group
 from pointsman_ctl.options.command_options import read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
-from pointsman_ctl.output.operator_texts import counted, duration_text
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
 from pointsman_ctl.servers.found_agents import Agent
 

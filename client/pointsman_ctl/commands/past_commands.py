@@ -17,11 +17,11 @@ from pointsman.history.past_route import RouteResult, merged
 from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.json_document import Document, to_document
+from pointsman.wire.operator_texts import detail_text, explanation, time_text
 from pointsman_ctl.options.command_options import in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.moment_options import FORMS, moment_option
 from pointsman_ctl.options.name_completion import complete_all_broker_names, complete_topics
-from pointsman_ctl.output.operator_texts import detail_text, explanation, time_text
 from pointsman_ctl.output.output_layout import STATE_STYLES, WARNING, failure_line, new_table, node_documents
 from pointsman_ctl.servers.past_answers import Merged, PastPage, is_of_server, merged_changes, merged_events
 from pointsman_ctl.servers.server_calls import NodeResponse, responses_of

@@ -15,6 +15,7 @@ from pointsman.names import MAX_QUEUES, printable, registered_name_problem
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.json_document import to_document
+from pointsman.wire.operator_texts import utc_of
 from pointsman_ctl.commands.agent_round import (
     AgentChoice,
     QueryResult,
@@ -29,7 +30,6 @@ from pointsman_ctl.options.command_options import by_option, duration_option, re
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.output.consumer_group_view import pin_text
 from pointsman_ctl.output.error_report import ErrorReport
-from pointsman_ctl.output.operator_texts import utc_of
 from pointsman_ctl.output.output_layout import failure_line
 from pointsman_ctl.servers.agent_queries import AgentGroup, AgentServer
 

@@ -21,6 +21,7 @@ from pointsman.wire.json_document import (
     to_document,
     to_route_document,
 )
+from pointsman.wire.operator_texts import logical_queues_text, perm_text, utc_of
 from pointsman_client import AbsentBroker, NoBrokerUpError
 from pointsman_ctl.commands.past_commands import past_route
 from pointsman_ctl.options.command_options import in_cluster, read_name
@@ -28,7 +29,6 @@ from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.moment_options import at_option
 from pointsman_ctl.options.name_completion import complete_topics
 from pointsman_ctl.output.error_report import EXIT_OK
-from pointsman_ctl.output.operator_texts import logical_queues_text, perm_text, utc_of
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table, state_cell
 
 

@@ -21,12 +21,12 @@ from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import Document, enum_name, to_document
+from pointsman.wire.operator_texts import duration_text, moment_text, reason_text, time_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import RequestRejectedError
 from pointsman_ctl.commands.broker_commands import brokers_by_state, guard_lines, is_flapping
 from pointsman_ctl.options.command_options import in_cluster, read_seconds
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
-from pointsman_ctl.output.operator_texts import duration_text, moment_text, reason_text, time_text
 from pointsman_ctl.output.output_layout import ALARM, WARNING, failure_line, new_table, node_document, show, state_cell
 from pointsman_ctl.servers.name_servers import NodeBrokers, PointsmanNameServer
 from pointsman_ctl.servers.server_calls import NodeResponse, To, query_every

@@ -12,6 +12,7 @@ from rich.text import Text
 from pointsman.names import printable
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import Document, enum_name
+from pointsman.wire.operator_texts import counted, duration_text
 from pointsman_client import (
     AccessDeniedError,
     InvalidInputError,
@@ -32,7 +33,6 @@ from pointsman_ctl.output.error_report import (
     failure_text,
     to_error_report,
 )
-from pointsman_ctl.output.operator_texts import counted, duration_text
 from pointsman_ctl.output.output_layout import node_document
 from pointsman_ctl.servers.name_servers import NameServer, name_servers
 from pointsman_ctl.servers.server_calls import NodeResponse, Query, query_every

@@ -21,13 +21,13 @@ from pointsman.backoff import FullJitterBackoff
 from pointsman.names import printable
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.json_document import Document, to_document, to_route_document
+from pointsman.wire.operator_texts import moment_text, time_text
 from pointsman_client import NameServerFailedError, NameServersUnavailableError
 from pointsman_ctl.commands.route_commands import route_parts
 from pointsman_ctl.options.command_options import duration_option, in_cluster, read_names
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.name_completion import complete_topics
 from pointsman_ctl.output.error_report import EXIT_OK, failure_sentence, failure_text
-from pointsman_ctl.output.operator_texts import moment_text, time_text
 from pointsman_ctl.output.output_layout import ALARM, show
 from pointsman_ctl.output.route_difference import DIFFERENCE_STYLES, route_difference
 from pointsman_ctl.servers.name_servers import PointsmanNameServer

@@ -14,9 +14,9 @@ from rich.text import Text
 from pointsman.names import printable
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import enum_name
+from pointsman.wire.operator_texts import counted, duration_text, rate_text, utc_of
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.output.group_queue_view import STYLES, GroupQueuesView, standing_lines
-from pointsman_ctl.output.operator_texts import counted, duration_text, rate_text, utc_of
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
 from pointsman_ctl.servers.agent_queries import AgentGroup
 from pointsman_ctl.servers.found_agents import Agent, noun_of

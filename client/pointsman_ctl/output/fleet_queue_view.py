@@ -10,8 +10,8 @@ from rich.text import Text
 
 from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.wire.operator_texts import counted, duration_text, rate_text
 from pointsman.wire.wire_time import seconds_of
-from pointsman_ctl.output.operator_texts import counted, duration_text, rate_text
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
 
 MAX_PROBLEMS = 10

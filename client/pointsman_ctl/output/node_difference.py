@@ -10,7 +10,7 @@ from rich.text import Text
 
 from pointsman.names import printable
 from pointsman.wire.json_document import Document
-from pointsman_ctl.output.operator_texts import counted, duration_text
+from pointsman.wire.operator_texts import counted, duration_text
 from pointsman_ctl.output.output_layout import WARNING, new_table
 from pointsman_ctl.servers.name_servers import Key, NodeDigests, NodeSettings, Setting
 

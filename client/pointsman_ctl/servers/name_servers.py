@@ -14,6 +14,7 @@ from pointsman.names import is_rocketmq
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import admin_service_pb2_grpc, broker_pb2, route_service_pb2
 from pointsman.wire.json_document import enum_name
+from pointsman.wire.outage_timeline import Position, Timeline, timeline_of
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import (
     ClusterNotFoundError,
@@ -22,7 +23,6 @@ from pointsman_client import (
     TopicNotFoundError,
 )
 from pointsman_client.pointsman_grpc.links import NameServerLink
-from pointsman_ctl.servers.outage_timeline import Position, Timeline, timeline_of
 from pointsman_ctl.servers.past_answers import PastPage
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess, RocketmqNameServer
 from pointsman_ctl.servers.server_calls import To
@@ -56,6 +56,13 @@ class BrokerHistory:
     guards: Mapping[str, admin.GuardStatus]
     """By cluster."""
     timeline: Timeline
+    earlier_runs: str = "UNSPECIFIED"
+    """What the node knows of events before its start, as in ``EarlierRuns``."""
+
+    @property
+    def may_know(self) -> bool:
+        """Return whether the node has anything of the broker, or may have once it has read its history."""
+        return bool(self.brokers or self.timeline.events) or self.earlier_runs == "READING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +219,8 @@ class PointsmanNameServer(NameServerLink):
 
         found, events = await asyncio.gather(here(), self._events(deadline, cluster=cluster, broker_name=broker_name))
         guards = {guard.cluster: guard for guard in found.info.guards}
-        return BrokerHistory(events.node, found.brokers, guards, timeline_of(events.events))
+        earlier = enum_name(events, "earlier_runs")
+        return BrokerHistory(events.node, found.brokers, guards, timeline_of(events.events), earlier)
 
     async def _events(self, deadline: float, *, cluster: str, broker_name: str) -> admin.ListBrokerEventsResponse:
         request = admin.ListBrokerEventsRequest(cluster=cluster, broker_name=broker_name)

@@ -132,6 +132,8 @@ class FleetQueues:
     """Merges the measurements of brokers, each broker name once; ``topic``: only of this topic, empty: of all."""
 
     topic: str = ""
+    keeps_queues: bool = True
+    """False: queues are only counted in their topics."""
     queues: list[BrokerQueue] = field(default_factory=list)
     lags: list[BrokerLag] = field(default_factory=list)
     _topics: dict[tuple[str, str], TopicNow] = field(default_factory=dict)
@@ -149,7 +151,8 @@ class FleetQueues:
             if self._is_wanted(topic):
                 self._add_topic(key, topic)
         for queue in filter(self._is_wanted, stats.top_put_rates):
-            self.queues.append(BrokerQueue(key, queue))
+            if self.keeps_queues:
+                self.queues.append(BrokerQueue(key, queue))
             of_topic = self._topics.get((key.cluster, queue.topic))
             if of_topic is not None and queue.put_rate >= of_topic.highest_put_rate:
                 of_topic.hottest = (key.broker_name, queue.queue_id)
@@ -158,13 +161,21 @@ class FleetQueues:
         for group in stats.top_groups:  # of other topics, too: a member without queues of this one may have some there
             self._add_group(key, group, is_warming=is_warming)
 
+    def every_topic(self) -> list[TopicNow]:
+        """Return all topics, unsorted."""
+        return list(self._topics.values())
+
+    def every_group(self) -> list[GroupNow]:
+        """Return all groups in each of their topics, unsorted."""
+        return [each for of_group in self._groups.values() for each in of_group.values()]
+
     def topics(self, limit: int) -> list[TopicNow]:
         """Return the topics, the busiest first."""
         return sorted(self._topics.values(), key=lambda each: (-each.put_rate, each.cluster, each.topic))[:limit]
 
     def groups(self, limit: int) -> list[GroupNow]:
         """Return the groups, those furthest behind first."""
-        wanted = [each for of_group in self._groups.values() for each in of_group.values() if self._is_wanted(each)]
+        wanted = [each for each in self.every_group() if self._is_wanted(each)]
         return sorted(wanted, key=lambda each: (-each.lag, each.cluster, each.group, each.topic))[:limit]
 
     def busiest_queues(self, limit: int) -> list[BrokerQueue]:

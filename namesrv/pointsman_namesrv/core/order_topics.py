@@ -45,14 +45,23 @@ def order_problems(routes: RouteTable, kv: KvConfig) -> list[str]:
     if not orders:
         return []
     groups = _groups_by_name(routes.groups.values())
-    found = [
-        f"the order configuration of topic {topic} has {each.configured} queues on broker {each.broker_name}, which "
-        f"has {each.existing}: clients ignore the surplus; correct it with `pointsmanctl order-topic set`"
-        for topic, conf in islice(sorted(orders.items()), MAX_CHECKED)
-        for each in _surpluses(routes, topic, order_counts(conf), groups)
-    ]
+    checked = islice(sorted(orders.items()), MAX_CHECKED)
+    found = [problem for topic, conf in checked for problem in _problems(routes, topic, conf, groups)]
     more = len(found) - MAX_REPORTED
     return [*found[:MAX_REPORTED], *([f"{more} more order configurations exceed their topics"] if more > 0 else [])]
+
+
+def problems_of_order(routes: RouteTable, topic: str, conf: str) -> list[str]:
+    """Return the problems of one topic's configuration."""
+    return list(_problems(routes, topic, conf, _groups_by_name(routes.groups.values())))
+
+
+def _problems(routes: RouteTable, topic: str, conf: str, groups: Mapping[str, list[Group]]) -> Iterator[str]:
+    for each in _surpluses(routes, topic, order_counts(conf), groups):
+        yield (
+            f"the order configuration of topic {topic} has {each.configured} queues on broker {each.broker_name}, "
+            f"which has {each.existing}: clients ignore the surplus; correct it with `pointsmanctl order-topic set`"
+        )
 
 
 def _surpluses(

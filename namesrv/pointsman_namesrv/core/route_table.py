@@ -387,6 +387,10 @@ class RouteTable:
             lowest is None or lowest.identity.broker_id != MASTER_ID or lowest.registration.zone.lower() == zone.lower()
         )
 
+    def contribution(self, key: GroupKey) -> Contribution:
+        """Return what a group has in the routes, or would have if a broker were up."""
+        return self._contributions.get(key, NOTHING)
+
     def topics_of(self, key: GroupKey) -> TopicTable:
         """Return the topics of a group, hidden ones included. Not to be altered."""
         return self._contributions.get(key, NOTHING).topics

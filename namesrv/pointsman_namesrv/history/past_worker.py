@@ -36,7 +36,7 @@ def main(directory: str, node: str, memory_bytes: int) -> None:
     """Answer until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the name server, which ends this process
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    with contextlib.suppress(PermissionError):  # a sandbox may forbid it
+    with contextlib.suppress(OSError):  # a sandbox may forbid it
         os.nice(NICENESS)
     files = PastFiles(Path(directory), node)
     indexing, pause = files.index_missing(), INDEX_PAUSE_SECONDS

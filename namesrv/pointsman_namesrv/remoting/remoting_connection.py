@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Iterator
 from typing import Protocol, cast
@@ -11,7 +12,7 @@ from pointsman.clock import Clock
 from pointsman.daemon.access.access import Access, Caller, Denied
 from pointsman.daemon.tls.client_certificates import ClientCertificate
 from pointsman.names import join_addr, split_addr
-from pointsman.rocketmq.frames import BadFrame, FrameReader, ReadyResponse
+from pointsman.rocketmq.frames import BadFrame, Frame, FrameReader, ReadyResponse, read_header
 from pointsman_namesrv.core.model import BrokerIdentity
 from pointsman_namesrv.remoting.broker_codes import Steps
 from pointsman_namesrv.remoting.requests import LARGE_BYTES, Connection, GoElsewhere, Requests
@@ -24,6 +25,7 @@ PART_BYTES = 16 * 1024
 STEPS_INLINE = 3
 """Steps of a registration that run when it arrives; a larger one waits for its turn."""
 INLINE_BYTES = 48 * 1024
+LONGEST_LANGUAGE = 16
 NO_ROLE = "\0"
 """Group of all callers without a role."""
 
@@ -89,6 +91,8 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self._rest = memoryview(b"")
         """What is left of it."""
         self._has_asked = False
+        self.client: tuple[str, int] | None = None
+        """Language and version of its first request."""
         self._by_us = False
 
     @property
@@ -104,6 +108,12 @@ class RemotingConnection(asyncio.Protocol, Connection):
     def worth(self) -> tuple[bool, float]:
         """Return a sort key: how much would be lost if this connection, which holds no broker, were closed."""
         return self._has_asked, self.active_at
+
+    def _note_first(self, frame: Frame) -> None:
+        self._has_asked = True
+        with contextlib.suppress(BadFrame):  # its handler reports it
+            command = read_header(frame.form, frame.header)
+            self.client = command.language[:LONGEST_LANGUAGE], command.version
 
     # --- asyncio.Protocol -------------------------------------------------------------------------------------
 
@@ -185,7 +195,8 @@ class RemotingConnection(asyncio.Protocol, Connection):
                 frame = next_frame()
                 if frame is None:
                     break
-                self._has_asked = True
+                if not self._has_asked:
+                    self._note_first(frame)
                 reading.since = None
                 response = serve(self, frame)
                 if isinstance(response, tuple):

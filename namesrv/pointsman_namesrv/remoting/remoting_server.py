@@ -90,6 +90,11 @@ class RemotingServer:
         """Return the number of open connections."""
         return len(self._connections)
 
+    def clients(self) -> list[tuple[tuple[str, int] | None, bool]]:
+        """Return language and version of each connection, None before its first request, and whether it is a
+        broker's."""
+        return [(connection.client, connection.is_brokers) for connection in self._connections]
+
     def bind(self, listen: str) -> str:
         """Bind host:port (port 0: a free one) and return the address. Raises CannotListen."""
         host, port = split_addr(listen)

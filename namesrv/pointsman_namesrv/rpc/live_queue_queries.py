@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import cache
 from itertools import groupby
 
 from google.protobuf.message import DecodeError
@@ -14,7 +15,7 @@ from pointsman.v1 import registration_service_pb2
 from pointsman.wire.refusals import InvalidRequest, refuse_if_any
 from pointsman.wire.wire_time import seconds_of
 from pointsman_namesrv.core.fleet_queues import BrokerLag, BrokerQueue, Finding, FleetQueues, GroupNow, TopicNow
-from pointsman_namesrv.core.group import Replica
+from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.live_queues import LiveQueueReports
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.core.name_server import NameServer
@@ -52,12 +53,7 @@ class LiveQueueQueries:
         limit = size_of_page("limit", request.limit, default=DEFAULT_LIMIT, most=MAX_LIMIT)
         if request.cluster:
             self._core.clusters(request.cluster)  # raises for an unknown one
-        fleet, brokers = FleetQueues(request.topic), list[wire.LiveBroker]()
-        for key, replicas in self._by_name(request.cluster):
-            brokers.append(self._add(fleet, key, replicas))
-            await pause()
-        brokers += self._departed(request.cluster)
-        brokers.sort(key=lambda each: (not each.problem, each.cluster, each.broker_name))
+        fleet, brokers = await self.merged(request.cluster, request.topic, pause)
         response = wire.ListLiveQueuesResponse(
             topics=map(_topic, fleet.topics(limit)),
             queues=map(_queue, fleet.busiest_queues(limit)),
@@ -67,10 +63,44 @@ class LiveQueueQueries:
             measured_broker_count=sum(not each.problem for each in brokers),
             node=self._node,
         )
+        queues_of = self.queues_of_topics()
         for group in fleet.groups(limit):
-            response.groups.append(_group(group, fleet.findings(group, self._queues_of)))
+            response.groups.append(_group(group, fleet.findings(group, queues_of)))
             await pause()
         return response
+
+    async def merged(self, cluster: str, topic: str, pause: Pause) -> tuple[FleetQueues, list[wire.LiveBroker]]:
+        """Return the measurements of a cluster or all, of a topic or all, merged, and each broker's."""
+        fleet, brokers = FleetQueues(topic), list[wire.LiveBroker]()
+        for key, replicas in self._by_name(cluster):
+            brokers.append(self._add(fleet, key, replicas))
+            await pause()
+        brokers += self._departed(cluster)
+        brokers.sort(key=lambda each: (not each.problem, each.cluster, each.broker_name))
+        return fleet, brokers
+
+    async def summary(self, pause: Pause, *, lags: int) -> tuple[FleetQueues, int, int]:
+        """Return the measurements of all brokers merged, without queues and with about the longest ``lags`` lags, and
+        the numbers of broker names and of those that were measured."""
+        fleet, found, measured = FleetQueues(keeps_queues=False), 0, 0
+        for key, replicas in self._by_name(""):
+            found, measured = found + 1, measured + (not self._add(fleet, key, replicas).problem)
+            if len(fleet.lags) > 2 * lags:
+                fleet.lags = fleet.longest_lags(lags)
+            await pause()
+        return fleet, found, measured
+
+    async def of_brokers(self, groups: Iterable[Group], topic: str, pause: Pause) -> FleetQueues:
+        """Return the measurements of a topic at some broker names, merged."""
+        fleet = FleetQueues(topic)
+        for group in groups:
+            self._add(fleet, group.key, [group.replicas[number] for number in sorted(group.replicas)])
+            await pause()
+        return fleet
+
+    def queues_of_topics(self) -> Callable[[str, str], int]:
+        """Return a function from cluster and topic to the queues that are registered now; it looks up each once."""
+        return cache(self._queues_of)
 
     def _by_name(self, cluster: str) -> list[tuple[GroupKey, list[Replica]]]:
         members = self._core.replicas(cluster=cluster)

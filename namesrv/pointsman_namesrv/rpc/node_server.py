@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from pointsman.clock import Clock
-from pointsman.daemon.access.access import ADMINS, ANY_ROLE, BROKERS, Access, Limit, Rule, Rules
+from pointsman.daemon.access.access import ADMINS, ANY_ROLE, BROKERS, VIEWERS, Access, Limit, Rule, Rules
 from pointsman.daemon.rpc.handler_table import HandlerTable
 from pointsman.daemon.rpc.rpc_server import RpcServer, Service, server_options
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
@@ -25,6 +25,7 @@ REGISTRATION = registration_service_pb2.DESCRIPTOR.services_by_name["Registratio
 ROUTE = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"]
 ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
 REGISTERS = Rule(BROKERS.roles, Limit.REGISTRATIONS)
+READS = Rule(VIEWERS.roles, Limit.ADMIN_CALLS)
 
 ROUTE_RULES: Rules = {
     "GetTopicRoute": ANY_ROLE,
@@ -43,27 +44,27 @@ REGISTRATION_RULES: Rules = {
 }
 """A broker may write only its own cluster and broker name: checked where those are read."""
 ADMIN_RULES: Rules = {
-    "ListBrokers": ADMINS,
-    "ListBrokerEvents": ADMINS,
-    "GetPastRoute": ADMINS,
-    "GetPastBroker": ADMINS,
-    "ListPastEvents": ADMINS,
-    "ListChanges": ADMINS,
-    "ListFlapping": ADMINS,
-    "ListLiveQueues": ADMINS,
-    "ListWatchers": ADMINS,
-    "ListRouteDigests": ADMINS,
-    "ListSettings": ADMINS,
-    "GetNodeInfo": ADMINS,
+    "ListBrokers": READS,
+    "ListBrokerEvents": READS,
+    "GetPastRoute": READS,
+    "GetPastBroker": READS,
+    "ListPastEvents": READS,
+    "ListChanges": READS,
+    "ListFlapping": READS,
+    "ListLiveQueues": READS,
+    "ListWatchers": READS,
+    "ListRouteDigests": READS,
+    "ListSettings": READS,
+    "GetNodeInfo": READS,
     # An agent that drains its own broker.
     "SetWritePerm": Rule(BROKERS.roles, Limit.ADMIN_CALLS),
     "DeleteTopic": ADMINS,
     "PutKv": ADMINS,
     "DeleteKv": ADMINS,
-    "ListKv": ADMINS,
+    "ListKv": READS,
     "SetGuard": ADMINS,
     "SetMaintenance": ADMINS,
-    "ListMaintenance": ADMINS,
+    "ListMaintenance": READS,
     "SetDrain": ADMINS,
     "EvictBroker": ADMINS,
 }

@@ -495,16 +495,11 @@ class WatchHub:
         """Return the watchers of a topic, the oldest first, at most 1,000, and their total number."""
         found = {watcher for watched in self._watched.of(topic) for watcher in watched.watchers}
         oldest = heapq.nsmallest(MAX_SHOWN, found, key=lambda watcher: watcher.number)
-        return [
-            WatcherFacts(
-                watcher.peer.addr,
-                watcher.opened_at,
-                len(watcher.sent),
-                len(watcher.slots) + (watcher.writing_since is not None),
-                watcher.waiting_since(),
-            )
-            for watcher in oldest
-        ], len(found)
+        return [_facts_of(watcher) for watcher in oldest], len(found)
+
+    def all_watchers(self) -> list[WatcherFacts]:
+        """Return every open watch."""
+        return [_facts_of(watcher) for watcher in self._watchers]
 
     async def drain(self) -> None:
         """End every watch, also of clients that do not read."""
@@ -523,3 +518,13 @@ class WatchHub:
         assert self._bounds["watchers"].total == sum(w.refusal is None for w in self._watchers)  # noqa: S101
         assert self._watchers or not self._bounds["unread_watch_bytes"].total  # noqa: S101
         assert all(watcher.slots.keys() <= watcher.sent.keys() for watcher in self._watchers)  # noqa: S101
+
+
+def _facts_of(watcher: Watcher) -> WatcherFacts:
+    return WatcherFacts(
+        watcher.peer.addr,
+        watcher.opened_at,
+        len(watcher.sent),
+        len(watcher.slots) + (watcher.writing_since is not None),
+        watcher.waiting_since(),
+    )

@@ -1,5 +1,7 @@
-"""JSON documents built in the event loop and served by threads: each at most once per second, one at a time, in
-slices."""
+"""Documents built in the event loop and served by threads: each at most once per second, one at a time, in slices.
+
+JSON is encoded here; what the pages are made of is handed over as it is.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import concurrent.futures
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from pointsman.clock import Clock
@@ -62,15 +64,26 @@ class DocumentTooLarge(Refusal):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """An object for the HTTP threads, which only read it; never changed after it is handed over."""
+
+    value: object
+    size: int
+    """Estimated bytes that it takes apart from what it shares with the core."""
+    fresh_seconds: float = FRESH_SECONDS
+
+
 Pause = Callable[[], Awaitable[None]]
 """Awaited between two steps of a build: yields to other tasks when the slice is over."""
 Build = Callable[[Query, Pause], Awaitable[object]]
-"""Returns a JSON value in which iterators stand for lists that are built later. Raises Refusal."""
+"""Returns a JSON value in which iterators stand for lists that are built later, or what is handed over. Raises
+Refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    response: bytes | Refusal
+    response: bytes | Handed | Refusal
     size: int
     until: float
 
@@ -78,24 +91,68 @@ class _Kept:
 class LoopDocuments:
     """Documents built in the event loop; :meth:`get` is for other threads."""
 
-    def __init__(self, build: Build, *, clock: Clock) -> None:
+    def __init__(self, build: Build, *, clock: Clock, slow: Collection[str] = ()) -> None:
+        """``slow``: kinds that may take seconds; they are built beside the others."""
         self._build = build
+        self._slow = frozenset(slow)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._kept: OrderedDict[Query, _Kept] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()
+        self._slow_one_at_a_time = asyncio.Lock()
         self._paused_until = 0.0
         self._waiting = threading.Semaphore(MAX_WAITING)
+        self._requested: dict[Query, concurrent.futures.Future[_Kept]] = {}
 
     def get(self, query: Query) -> bytes | Refusal:
         """Return the document, or the refusal; blocks for at most WAIT_SECONDS.
 
         Raises TooManyRequests, and NotReady while the loop stops.
         """
+        response = self._response(query)
+        assert not isinstance(response, Handed)  # noqa: S101  # the query's kind decides
+        return response
+
+    def view(self, query: Query) -> object:
+        """Return what is handed over for a query; blocks likewise.
+
+        Raises the refusal of the build, TooManyRequests, and NotReady while the loop stops.
+        """
+        response = self._response(query)
+        if isinstance(response, Refusal):
+            raise response
+        assert isinstance(response, Handed)  # noqa: S101  # as above
+        return response.value
+
+    def latest(self, query: Query, *, within: float) -> object:
+        """Return what was handed over last, of any age, while the next is built; None: nothing within some seconds.
+
+        Raises NotReady while the loop stops.
+        """
+        kept = self._kept.get(query)
+        is_fresh = self._fresh(query) is not None
+        try:
+            if kept is None or not is_fresh:
+                kept = self._from_loop(query, within=0.0 if kept is not None else within)
+        except TooManyRequests:
+            pass
+        return kept.response.value if kept is not None and isinstance(kept.response, Handed) else None
+
+    def _response(self, query: Query) -> bytes | Handed | Refusal:
         kept = self._fresh(query)
         return (kept if kept is not None else self._from_loop(query)).response
 
-    def _from_loop(self, query: Query) -> _Kept:
+    def _from_loop(self, query: Query, *, within: float | None = None) -> _Kept:
+        future = self._requested.get(query) or self._request(query)
+        try:
+            return future.result(WAIT_SECONDS if within is None else within)
+        except concurrent.futures.CancelledError:
+            raise NotReady("this name server is stopping; use another one") from None
+        except TimeoutError:
+            raise TooManyRequests(f"the document was not ready within {WAIT_SECONDS:g} s; retry") from None
+
+    def _request(self, query: Query) -> concurrent.futures.Future[_Kept]:
+        """Have the loop build a document. Requests for the same one wait for it together."""
         if not self._waiting.acquire(blocking=False):
             raise TooManyRequests(f"{MAX_WAITING} requests wait for a document already; try again in a second")
         made = self._made(query)
@@ -105,34 +162,39 @@ class LoopDocuments:
             made.close()
             self._waiting.release()
             raise NotReady("this name server is stopping; use another one") from None
+
+        def end(_: object) -> None:
+            self._requested.pop(query, None)
+            self._waiting.release()
+
         # Not cancelled when the thread stops waiting: the result is cached for the next request.
-        future.add_done_callback(lambda _: self._waiting.release())
-        try:
-            return future.result(WAIT_SECONDS)
-        except concurrent.futures.CancelledError:
-            raise NotReady("this name server is stopping; use another one") from None
-        except TimeoutError:
-            raise TooManyRequests(f"the document was not ready within {WAIT_SECONDS:g} s; retry") from None
+        self._requested[query] = future
+        future.add_done_callback(end)
+        return future
 
     def _fresh(self, query: Query) -> _Kept | None:
         kept = self._kept.get(query)
         return kept if kept is not None and self._clock.monotonic() < kept.until else None
 
     async def _made(self, query: Query) -> _Kept:
-        async with self._one_at_a_time:
+        async with self._slow_one_at_a_time if query.kind in self._slow else self._one_at_a_time:
             if (kept := self._fresh(query)) is not None:
                 return kept
             await self._clock.sleep(self._paused_until - self._clock.monotonic())
             slices = Slices(self._clock)
-            response: bytes | Refusal
+            response: bytes | Handed | Refusal
+            fresh_seconds = FRESH_SECONDS
             try:
-                response = await _encoded(await self._build(query, slices.pause), slices)
+                built = await self._build(query, slices.pause)
+                response = built if isinstance(built, Handed) else await _encoded(built, slices)
             except Refusal as refusal:
                 response = refusal.with_traceback(None)
             worked, now = slices.worked(), self._clock.monotonic()
             self._paused_until = now + min(LONGEST_PAUSE_SECONDS, PAUSE_FOR_EACH_BUILT * worked)
             size = len(response) if isinstance(response, bytes) else 0
-            kept = _Kept(response, size, now + max(FRESH_SECONDS, FRESH_FOR_EACH_BUILT * worked))
+            if isinstance(response, Handed):
+                size, fresh_seconds = response.size, response.fresh_seconds
+            kept = _Kept(response, size, now + max(fresh_seconds, FRESH_FOR_EACH_BUILT * worked))
             self._keep(query, kept)
             return kept
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import grpc
 
 from pointsman.clock import Clock
 from pointsman.v1 import admin_service_pb2 as wire
-from pointsman.v1 import admin_service_pb2_grpc
+from pointsman.v1 import admin_service_pb2_grpc, route_service_pb2, route_service_pb2_grpc
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
 from pointsman.wire.json_document import Document, enum_name
 from pointsman.wire.refusals import NotReady, Refusal
 from pointsman.wire.wire_time import seconds_of
 from pointsman_namesrv.config import PeersConfig
+from pointsman_namesrv.core.model import Position
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc.inspection import Inspection
 
@@ -37,6 +40,8 @@ SAME_WITHIN_SECONDS = 60.0
 EQUAL = {"EQUAL": 1.0, "SELF": 1.0, "DIFFERS": 0.0}
 PROBLEM_AFTER = 2
 """Comparisons in a row before a problem is reported: after a change, name servers differ for some seconds."""
+
+NOT_ROUTED = "NOT ROUTED"
 
 Setting = tuple[str, float | None]
 
@@ -63,6 +68,11 @@ class PeerResult:
     checked_at: float | None = None
     in_a_row: int = 0
     """Consecutive comparisons with this result."""
+    brokers: Mapping[Position, str] | None = None
+    """Brokers that are not UP there, with their state; NOT_ROUTED: registered here, but not in the routes there.
+    None: it does not serve routes."""
+    unrouted: Sequence[Position] = ()
+    """Brokers that are UP here, and not in the routes there."""
 
     def to_document(self, *, now: float) -> Document:
         """Return the JSON document."""
@@ -79,16 +89,19 @@ class PeerResult:
             "checkedSecondsAgo": None if self.checked_at is None else now - self.checked_at,
         }
 
-    def problem(self) -> str | None:
-        """Return the problem, once it is more than a change in progress."""
+    def problems(self) -> Iterator[str]:
+        """Yield the problems, once they are more than a change in progress."""
         if self.in_a_row < PROBLEM_AFTER or self.checked_at is None:
-            return None
+            return
         if self.result == "UNREACHABLE":
-            return f"Name server {self.addr} is unreachable from here: {self.detail}."
+            yield f"Name server {self.addr} is unreachable from here: {self.detail}."
         if self.result == "DIFFERS":
             what = f"{self.differing} of {self.topics} topics and {self.settings} settings"
-            return f"Name server {self.addr} differs in {what}: see pointsmanctl diff."
-        return None
+            yield f"Name server {self.addr} differs in {what}: see pointsmanctl diff."
+        if self.result == "DIFFERS" and self.unrouted:
+            more = len(self.unrouted) - MOST_NAMED
+            names = ", ".join(map(str, self.unrouted[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+            yield f"Name server {self.addr} does not route brokers that are UP here: {names}."
 
 
 @dataclass(slots=True)
@@ -111,12 +124,14 @@ class PeerComparison:
         config: PeersConfig,
         own: Inspection,
         *,
+        core: NameServer,
         boot: int,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         self._config = config
         self._own = own
+        self._core = core
         self._boot = boot
         self._clock = clock
         self._opener = ChannelOpener(config.credentials)
@@ -148,7 +163,10 @@ class PeerComparison:
                 asyncio.timeout(WHOLE_SECONDS),
                 self._opener.open(addr, (*CHANNEL_OPTIONS, *KEEPALIVE_OPTIONS)) as channel,
             ):
-                return await self._compare(addr, admin_service_pb2_grpc.AdminServiceStub(channel))
+                found = await self._compare(addr, admin_service_pb2_grpc.AdminServiceStub(channel))
+                if found.result != "SELF":
+                    await self._add_brokers(found, route_service_pb2_grpc.RouteServiceStub(channel))
+                return found
         except TimeoutError:
             detail = f"the comparison took longer than {WHOLE_SECONDS:g} s"
         except grpc.aio.AioRpcError as error:
@@ -178,6 +196,32 @@ class PeerComparison:
             settings=found.settings,
             named=found.named,
         )
+
+    async def _add_brokers(self, found: PeerResult, peer: route_service_pb2_grpc.RouteServiceAsyncStub) -> None:
+        """Note the brokers whose state is not UP there."""
+        request = route_service_pb2.GetClusterInfoRequest()
+        try:
+            info = await peer.GetClusterInfo(request, timeout=self._config.timeout_seconds)
+        except grpc.aio.AioRpcError:
+            return  # it is DRAINING, or has more brokers than a message holds
+        states = dict[Position, str]()
+        for cluster in info.clusters:
+            for data in cluster.broker_datas:
+                for replica in data.replicas:
+                    position = Position(data.cluster, data.broker_name, replica.broker_id)
+                    states[position] = enum_name(replica, "state")
+            await self._clock.sleep(0)
+        differing, unrouted = dict[Position, str](), list[Position]()
+        for number, (_, own) in enumerate(list(self._core.members())):
+            position = own.identity.position
+            state = states.get(position, NOT_ROUTED)
+            if state != Phase.UP.value:
+                differing[position] = state
+            if state == NOT_ROUTED and own.state.phase is Phase.UP:
+                unrouted.append(position)
+            if number % OWN_PAGE == 0:
+                await self._clock.sleep(0)
+        found.brokers, found.unrouted = differing, sorted(unrouted)
 
     async def _compare_digests(self, peer: admin_service_pb2_grpc.AdminServiceAsyncStub, found: _Difference) -> None:
         """Compare page by page, so that only one page of each is in memory."""

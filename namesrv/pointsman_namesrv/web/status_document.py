@@ -1,4 +1,4 @@
-"""The document of the status page: first the problems, then the fleet, bounded at any size."""
+"""The document ``/v1/status``: first the problems, then the fleet, bounded at any size."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from pointsman.v1 import admin_service_pb2
 from pointsman.wire.json_document import to_document
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
 from pointsman.wire.wire_time import seconds_of
+from pointsman_namesrv.core.flap_penalties import FlapScore
 from pointsman_namesrv.core.group import Group, Replica
-from pointsman_namesrv.core.model import NodeState
+from pointsman_namesrv.core.model import GroupKey, NodeState
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.rpc import admin_codec
 from pointsman_namesrv.web.fleet_documents import Fleet, departed, departed_document, is_held, without_master
 from pointsman_namesrv.web.loop_documents import Pause, Query
+from pointsman_namesrv.web.page_data import ALARM, WARNING, Problem
+from pointsman_namesrv.web.page_links import broker_path, fleet_path, with_parameters
 from pointsman_namesrv.web.peer_comparison import PeerResult
 
 MAX_BROKERS = 60
@@ -28,7 +31,6 @@ MOST_NAMED = 3
 MOST_LINES = 6
 """Lines for one kind of problem."""
 LONGEST_SEARCH = 262
-ALARM, WARNING = "alarm", "warning"
 
 _Member = tuple[Group, Replica]
 _WORST_FIRST = (Phase.OUT, Phase.PROTECTED, Phase.SUSPECT, Phase.PROVISIONAL, Phase.UP)
@@ -37,7 +39,7 @@ _WORST_FIRST = (Phase.OUT, Phase.PROTECTED, Phase.SUSPECT, Phase.PROVISIONAL, Ph
 async def status(
     fleet: Fleet, query: Query, pause: Pause, *, version: str, peers: Sequence[PeerResult], report_url: str
 ) -> object:
-    """Return the page's document; ``search`` limits its brokers to names that contain this text.
+    """Return the document; ``search`` limits its brokers to names that contain this text.
 
     Raises InvalidRequest.
     """
@@ -45,7 +47,7 @@ async def status(
     if len(search) > LONGEST_SEARCH:
         text = f"may have at most {LONGEST_SEARCH} characters, not {len(search)}: {shown(search)}"
         raise InvalidRequest([FieldViolation("search", text)])
-    overview = await _overview(fleet, search.lower(), pause)
+    overview = await overview_of(fleet, search.lower(), pause, most=MAX_BROKERS)
     info = fleet.info()
     await pause()
     headless = list(without_master(fleet.core))
@@ -53,8 +55,8 @@ async def status(
     lost = departed(fleet)
     guards = {guard.cluster: guard for guard in info.guards}
     problems = sorted(
-        _problems(fleet, overview, info, headless=list(map(str, headless)), departed=lost, peers=peers),
-        key=lambda problem: problem["severity"] != ALARM,
+        problems_of(fleet, overview, info, headless=headless, departed=lost, peers=peers),
+        key=lambda problem: problem.severity != ALARM,
     )
     no_master = Counter(key.cluster for key in headless)
     names = sorted(overview.by_cluster, key=lambda name: (not (no_master[name] or overview.troubled[name]), name))
@@ -66,7 +68,7 @@ async def status(
         "uptimeSeconds": seconds_of(info.uptime),
         "at": f"{fleet.clock.utc_now():%Y-%m-%dT%H:%M:%SZ}",
         "reportUrl": report_url or None,
-        "problems": problems,
+        "problems": [{"severity": problem.severity, "text": problem.text} for problem in problems],
         "brokerCount": sum(overview.phases.values()),
         "states": dict(sorted(overview.phases.items())),
         "clusterCount": len(names),
@@ -91,7 +93,7 @@ async def status(
     }
 
 
-class _Overview:
+class Overview:
     """The fleet in numbers, and the brokers to check first."""
 
     def __init__(self) -> None:
@@ -105,8 +107,9 @@ class _Overview:
         self.first: list[_Member] = []
 
 
-async def _overview(fleet: Fleet, search: str, pause: Pause) -> _Overview:
-    overview, wiped = _Overview(), fleet.core.overrides.wipes
+async def overview_of(fleet: Fleet, search: str, pause: Pause, *, most: int) -> Overview:
+    """Count the brokers, and find the first ``most`` of those whose name contains ``search``, the worst first."""
+    overview, wiped = Overview(), fleet.core.overrides.wipes
     matching: list[_Member] = []
     for member in list(fleet.core.members()):
         group, replica = member
@@ -118,7 +121,7 @@ async def _overview(fleet: Fleet, search: str, pause: Pause) -> _Overview:
         if phase is not Phase.UP:
             overview.troubled[group.key.cluster] += 1
             overview.not_up.setdefault((phase, replica.state.planned), []).append(member)
-        if search in f"{group.key}".lower():
+        if most and search in f"{group.key}".lower():
             matching.append(member)
         await pause()
 
@@ -131,57 +134,74 @@ async def _overview(fleet: Fleet, search: str, pause: Pause) -> _Overview:
     rows = iter(matching)
     while part := list(islice(rows, 1_000)):
         held = (member for member in (*overview.first, *part) if is_held(*member))
-        overview.first = heapq.nsmallest(MAX_BROKERS, held, key=rank)
+        overview.first = heapq.nsmallest(most, held, key=rank)
         await pause()
     overview.found = sum(is_held(*member) for member in matching)
     return overview
 
 
-def _problems(
+def problems_of(
     fleet: Fleet,
-    overview: _Overview,
+    overview: Overview,
     info: admin_service_pb2.GetNodeInfoResponse,
     *,
-    headless: Sequence[str],
-    departed: Sequence[object],
+    headless: Sequence[GroupKey],
+    departed: Sequence[FlapScore],
     peers: Iterable[PeerResult],
-) -> Iterator[dict[str, str]]:
-    def problem(severity: str, text: str) -> dict[str, str]:
-        return {"severity": severity, "text": text}
-
+) -> Iterator[Problem]:
+    """Yield what is wrong, each with the page that shows it."""
     active = [guard for guard in info.guards if guard.active]
     for guard in active[:MOST_LINES]:
         reason = guard.reason or f"{guard.lost} of {guard.baseline} brokers lost, {guard.up} up"
         since = f"The guard of {guard.cluster} has been on for {span(seconds_of(guard.active_for))}"
-        yield problem(ALARM, f"{since}: {reason}. Its brokers stay in the routes.")
+        text = f"{since}: {reason}. Its brokers stay in the routes."
+        yield Problem(ALARM, text, fleet_path(cluster=guard.cluster))
     if len(active) > MOST_LINES:
-        yield problem(ALARM, f"The guard is on in {len(active) - MOST_LINES} more clusters.")
+        yield Problem(ALARM, f"The guard is on in {len(active) - MOST_LINES} more clusters.")
     if headless:
-        yield problem(ALARM, f"No master: {_named(headless, str)} cannot be written.")
+        path = _path([*headless], state="NO_MASTER")
+        yield Problem(ALARM, f"No master: {_named(headless, str)} cannot be written.", path)
     for (phase, planned), members in sorted(overview.not_up.items(), key=lambda item: _WORST_FIRST.index(item[0][0])):
         names = _named(members, lambda member: str(member[1].identity.position))
         text = f"{_brokers(len(members))} {phase}, {'planned, ' if planned else ''}{_MEANINGS[phase]}: {names}."
-        yield problem(ALARM if phase is Phase.OUT and not planned else WARNING, text)
+        severity = ALARM if phase is Phase.OUT and not planned else WARNING
+        yield Problem(severity, text, _path([group.key for group, _ in members], state=phase.value))
     if departed:
         names = _named(departed, lambda score: str(score.position))
-        yield problem(ALARM, f"{_brokers(len(departed))} departed unplanned: {names}.")
+        path = _path([GroupKey(*score.position[:2]) for score in departed], state=Phase.GONE.value)
+        yield Problem(ALARM, f"{_brokers(len(departed))} departed unplanned: {names}.", path)
     for text in islice(info.complaints, MOST_LINES):
-        yield problem(ALARM, f"{text[:1].upper()}{text[1:]}.")
-    if fleet.lifecycle.state is not NodeState.READY:
-        yield problem(WARNING, f"This name server is {fleet.lifecycle.state}: {_NODE_MEANINGS[fleet.lifecycle.state]}.")
-    wipes = sorted(map(str, fleet.core.overrides.wipes))
+        yield Problem(ALARM, f"{text[:1].upper()}{text[1:]}.")
+    for text in _starting(fleet):
+        yield Problem(WARNING, text)
+    wipes = sorted(fleet.core.overrides.wipes)
     if wipes:
-        yield problem(WARNING, f"Write permission wiped by an operator: {_named(wipes, str)}.")
+        text = f"Write permission wiped by an operator: {_named(wipes, str)}."
+        yield Problem(WARNING, text, _path(wipes, state="WIPED"))
     for setting in [guard for guard in info.guards if guard.mode != admin_service_pb2.GUARD_MODE_AUTO][:MOST_LINES]:
         mode = admin_service_pb2.GuardMode.Name(setting.mode).removeprefix("GUARD_MODE_")
-        yield problem(WARNING, f"The guard of {setting.cluster} is set to {mode}.")
+        text = f"The guard of {setting.cluster} is set to {mode}."
+        yield Problem(WARNING, text, with_parameters("/changes", {"cluster": setting.cluster}))
     flapping = [s for s in fleet.core.penalties.top(now=fleet.clock.monotonic(), limit=MAX_GONE) if s.flapping]
     if flapping:
         names = _named(flapping, lambda score: f"{score.position} (penalty {score.penalty:.0f})")
-        yield problem(WARNING, f"Flapping: {names}.")
+        path = _path([GroupKey(*score.position[:2]) for score in flapping], state="FLAPPING")
+        yield Problem(WARNING, f"Flapping: {names}.", path)
     for peer in peers:
-        if (trouble := peer.problem()) is not None:
-            yield problem(WARNING, trouble)
+        for text in peer.problems():
+            yield Problem(WARNING, text, "/#name-servers")
+
+
+def _path(keys: Sequence[GroupKey], *, state: str) -> str:
+    """Return the page of a single broker name, or the list of all in a state."""
+    return broker_path(*keys[0]) if len({*keys}) == 1 else fleet_path(state=state)
+
+
+def _starting(fleet: Fleet) -> Iterator[str]:
+    if fleet.lifecycle.state is not NodeState.READY:
+        yield f"This name server is {fleet.lifecycle.state}: {_NODE_MEANINGS[fleet.lifecycle.state]}."
+    if fleet.admin.earlier_runs() == admin_service_pb2.EARLIER_RUNS_READING:
+        yield "This name server is still reading its history: earlier events and penalties may be missing."
 
 
 _MEANINGS = {

@@ -1,21 +1,21 @@
-"""WSGI application of the status page and ``/v1``; runs in the HTTP threads."""
+"""WSGI application of the pages and ``/v1``; runs in the HTTP threads."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import logging
-import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, Refusal, shown
 from pointsman_namesrv.web.loop_documents import LoopDocuments, Query
+from pointsman_namesrv.web.page_query import PageQuery
+from pointsman_namesrv.web.page_rendering import PAGE_POLICY, rendered_error
+from pointsman_namesrv.web.page_source import PresentSource
+from pointsman_namesrv.web.pages import PAGES, page_at
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -27,7 +27,7 @@ Refusal."""
 log = logging.getLogger(__name__)
 
 ROUTES = "/v1/routes/"
-MAX_PARAMETERS = 8
+MAX_PARAMETERS = 12
 _STATUS_LINES = {
     "INVALID_ARGUMENT": "400 Bad Request",
     "UNAUTHENTICATED": "401 Unauthorized",
@@ -46,8 +46,7 @@ class _Path:
     parameters: tuple[str, ...] = ()
 
 
-_PATHS: Mapping[str, _Path] = {
-    "/": _Path("ListBrokers"),
+_JSON: Mapping[str, _Path] = {
     "/v1/status": _Path("ListBrokers", ("search",)),
     "/v1/brokers": _Path("ListBrokers", ("cluster",)),
     "/v1/clusters": _Path("GetClusterInfo", ("cluster",)),
@@ -56,18 +55,7 @@ _PATHS: Mapping[str, _Path] = {
     "/v1/queues": _Path("ListLiveQueues", ("cluster", "topic", "limit")),
     ROUTES: _Path("GetTopicRoute", ("cluster", "zone")),
 }
-LISTED = (
-    "/",
-    "/v1/status",
-    "/v1/brokers",
-    "/v1/clusters",
-    "/v1/events",
-    "/v1/groups",
-    "/v1/queues",
-    "/v1/routes/TOPIC",
-    "/metrics",
-    "/healthz",
-)
+LISTED = (*(page.listed for page in PAGES), *_JSON, "/metrics", "/healthz")
 
 
 class PathNotFound(Refusal):
@@ -92,7 +80,7 @@ class BeyondLoopback(Refusal):
 
     def __init__(self, listen: str) -> None:
         super().__init__(
-            f"monitoring.listen is {listen}: beyond loopback the status page and /v1 need monitoring.tls = true and "
+            f"monitoring.listen is {listen}: beyond loopback the pages and /v1 need monitoring.tls = true and "
             "[[access.grants]], or tls.plaintext_beyond_loopback = true for a network you trust; or listen on 127.0.0.1"
         )
 
@@ -105,7 +93,7 @@ class OtherHost(Refusal):
 
     def __init__(self, host: str) -> None:
         super().__init__(
-            f"the header Host is {shown(host)}: without [[access.grants]] the status page and /v1 are served for "
+            f"the header Host is {shown(host)}: without [[access.grants]] the pages and /v1 are served for "
             "localhost, 127.0.0.1 or [::1] alone; a proxy must send one of these"
         )
 
@@ -129,37 +117,58 @@ class StatusSite:
         if isinstance(response, Refusal):
             line = _STATUS_LINES.get(response.status, "500 Internal Server Error")
             headers += [(name, value) for status, name, value in _REFUSED_HEADERS if status == response.status]
-            response = (
-                json.dumps({"error": {"code": response.code, "message": str(response), "hint": ""}}).encode() + b"\n"
-            )
-        is_page = response is PAGE
+            document = {"code": response.code, "message": str(response), "hint": ""}
+            response = json.dumps({"error": document}).encode() + b"\n"
+            if (html := self._refused_page(environ, line, document)) is not None:
+                response = html
+        is_page = isinstance(response, _Html)
+        body = response.body if isinstance(response, _Html) else response
         headers += [
             ("Content-Type", "text/html; charset=utf-8" if is_page else "application/json"),
-            ("Content-Length", str(len(response))),
+            ("Content-Length", str(len(body))),
             ("Content-Security-Policy", PAGE_POLICY if is_page else _JSON_POLICY),
         ]
         start_response(line, headers)
-        return [] if environ["REQUEST_METHOD"] == "HEAD" else [response]
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 
-    def _respond(self, environ: WSGIEnvironment) -> bytes | Refusal:
+    def _respond(self, environ: WSGIEnvironment) -> bytes | _Html | Refusal:
         # WSGI passes the bytes of a path as Latin-1.
         path = environ["PATH_INFO"].encode("latin-1", "replace").decode("utf-8", "replace")
+        page = page_at(path)
         topic = path.removeprefix(ROUTES) if path.startswith(ROUTES) else ""
-        found = _PATHS.get(ROUTES if topic else path)
-        if found is None or path == ROUTES:
+        found = _JSON.get(ROUTES if topic else path)
+        if (found is None and page is None) or path == ROUTES:
             raise PathNotFound(f"unknown path {shown(path)}; use {', '.join(LISTED)}")
         if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
             raise MethodNotAllowed(f"{shown(environ['REQUEST_METHOD'])} is not allowed; use GET or HEAD")
+        methods = page[0].methods if page is not None else (found.method,) if found is not None else ()
         host, peer = environ.get("HTTP_HOST", ""), environ.get("REMOTE_ADDR", "")
-        self._authorise(environ.get("HTTP_AUTHORIZATION"), found.method, host, f"{peer} (HTTP)")
-        parameters = _parameters(environ.get("QUERY_STRING", ""), found.parameters)
-        if path == "/":
-            return PAGE
+        for method in methods:
+            self._authorise(environ.get("HTTP_AUTHORIZATION"), method, host, f"{peer} (HTTP)")
+        allowed = page[0].parameters if page is not None else found.parameters if found is not None else ()
+        parameters = _parameters(environ.get("QUERY_STRING", ""), allowed)
         if self.documents is None:
             raise NotReady("this name server is starting; retry in a second")
+        if page is not None:
+            of, names = page
+            query = PageQuery(quote(path), dict(parameters))
+            return _Html(of.render(PresentSource(self.documents), names, query))
         if topic:
             return self.documents.get(Query("routes", (*parameters, ("topic", topic))))
         return self.documents.get(Query(path.removeprefix("/v1/"), parameters))
+
+    def _refused_page(self, environ: WSGIEnvironment, line: str, document: Mapping[str, str]) -> _Html | None:
+        """Return a refusal as a page, for a browser that asked for one; None: as JSON."""
+        if "text/html" not in environ.get("HTTP_ACCEPT", "") or environ["PATH_INFO"].startswith("/v1"):
+            return None
+        return _Html(rendered_error(document["code"], line.partition(" ")[2], document["message"]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Html:
+    """A response that is a page."""
+
+    body: bytes
 
 
 class _Fault(Refusal):
@@ -193,19 +202,7 @@ def _parameters(query_string: str, allowed: tuple[str, ...]) -> tuple[tuple[str,
     return tuple(sorted((name, value) for name, value in given if value))
 
 
-def _source(tag: str) -> str:
-    """Return the digest of the page's own script or style: no others run or apply."""
-    text = re.search(rf"<{tag}>(.*?)</{tag}>", PAGE.decode(), re.DOTALL)
-    digest = hashlib.sha256((text[1] if text else "").encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-PAGE = resources.files(__package__).joinpath("status_page.html").read_bytes()
 _JSON_POLICY = "default-src 'none'; frame-ancestors 'none'"
-PAGE_POLICY = (
-    f"default-src 'none'; script-src {_source('script')}; style-src {_source('style')}; connect-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 _HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),

@@ -1,39 +1,43 @@
-"""Builds the status page and ``/v1``."""
+"""Builds the pages and ``/v1``."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from pointsman.daemon.access.access import Access
 from pointsman.names import is_loopback
 from pointsman.wire.refusals import Refusal
-from pointsman_namesrv.web import fleet_documents, status_document
-from pointsman_namesrv.web.fleet_documents import Fleet
+from pointsman_namesrv.web import fleet_documents, page_documents, status_document
 from pointsman_namesrv.web.loop_documents import LoopDocuments, Pause, Query
-from pointsman_namesrv.web.peer_comparison import PeerResult
+from pointsman_namesrv.web.page_documents import PageSources
 from pointsman_namesrv.web.status_site import Authorise, BeyondLoopback, OtherHost
 
 
-def documents_of(fleet: Fleet, *, version: str, peers: Sequence[PeerResult], report_url: str) -> LoopDocuments:
+def documents_of(sources: PageSources) -> LoopDocuments:
     """Return the documents of a running name server. Must run in its event loop."""
-    builds: dict[str, Callable[[Fleet, Query, Pause], Awaitable[object]]] = {
-        "status": partial(status_document.status, version=version, peers=peers, report_url=report_url),
-        "brokers": fleet_documents.brokers,
-        "clusters": fleet_documents.clusters,
-        "routes": fleet_documents.route,
-        "events": fleet_documents.events,
-        "groups": fleet_documents.groups,
-        "queues": fleet_documents.queues,
+    fleet = sources.fleet
+    status = partial(
+        status_document.status, version=sources.version, peers=sources.peers, report_url=sources.report_url
+    )
+    builds: dict[str, Callable[[Query, Pause], Awaitable[object]]] = {
+        "status": partial(status, fleet),
+        "brokers": partial(fleet_documents.brokers, fleet),
+        "clusters": partial(fleet_documents.clusters, fleet),
+        "routes": partial(fleet_documents.route, fleet),
+        "events": partial(fleet_documents.events, fleet),
+        "groups": partial(fleet_documents.groups, fleet),
+        "queues": partial(fleet_documents.queues, fleet),
+        **{kind: partial(collect, sources) for kind, collect in page_documents.BUILDS.items()},
     }
 
     async def build(query: Query, pause: Pause) -> object:
         try:
-            return await builds[query.kind](fleet, query, pause)
+            return await builds[query.kind](query, pause)
         except Refusal as refusal:
             raise fleet.as_known_now(refusal) from None
 
-    return LoopDocuments(build, clock=fleet.clock)
+    return LoopDocuments(build, clock=fleet.clock, slow=page_documents.SLOW)
 
 
 def authorise_on(listen: str, access: Access, *, has_tls: bool, plaintext_beyond_loopback: bool) -> Authorise:

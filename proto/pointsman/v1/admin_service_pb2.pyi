@@ -23,6 +23,38 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _EarlierRuns:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EarlierRunsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EarlierRuns.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EARLIER_RUNS_UNSPECIFIED: _EarlierRuns.ValueType  # 0
+    """Not specified: a server of an earlier version, which knows nothing of them."""
+    EARLIER_RUNS_OFF: _EarlierRuns.ValueType  # 1
+    """Nothing: its history is off, or is not read at the start."""
+    EARLIER_RUNS_READING: _EarlierRuns.ValueType  # 2
+    """It is still reading; the newest come first."""
+    EARLIER_RUNS_READ: _EarlierRuns.ValueType  # 3
+    """Everything within its bounds."""
+    EARLIER_RUNS_FAILED: _EarlierRuns.ValueType  # 4
+    """Only what could be read before an error, which its log names."""
+
+class EarlierRuns(_EarlierRuns, metaclass=_EarlierRunsEnumTypeWrapper):
+    """What a name server knows of the events of its earlier runs. It reads them back from its history at its start."""
+
+EARLIER_RUNS_UNSPECIFIED: EarlierRuns.ValueType  # 0
+"""Not specified: a server of an earlier version, which knows nothing of them."""
+EARLIER_RUNS_OFF: EarlierRuns.ValueType  # 1
+"""Nothing: its history is off, or is not read at the start."""
+EARLIER_RUNS_READING: EarlierRuns.ValueType  # 2
+"""It is still reading; the newest come first."""
+EARLIER_RUNS_READ: EarlierRuns.ValueType  # 3
+"""Everything within its bounds."""
+EARLIER_RUNS_FAILED: EarlierRuns.ValueType  # 4
+"""Only what could be read before an error, which its log names."""
+Global___EarlierRuns: _TypeAlias = EarlierRuns  # noqa: Y015
+
 class _GuardMode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -155,8 +187,11 @@ class ListBrokerEventsResponse(_message.Message):
 
     EVENTS_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
+    EARLIER_RUNS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Node name of the responding server."""
+    earlier_runs: Global___EarlierRuns.ValueType
+    """What is known of events before the start of this server."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerEvent]:
         """Oldest first."""
@@ -166,10 +201,11 @@ class ListBrokerEventsResponse(_message.Message):
         *,
         events: _abc.Iterable[Global___BrokerEvent] | None = ...,
         node: _builtins.str = ...,
+        earlier_runs: Global___EarlierRuns.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier_runs", b"earlier_runs", "events", b"events", "node", b"node"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -203,7 +239,7 @@ class BrokerEvent(_message.Message):
     incarnation: _builtins.str
     """The broker's process."""
     seq: _builtins.int
-    """Its sequence number in this boot's history."""
+    """Its sequence number in the history of its run."""
     state: _builtins.str
     """The broker's state after the event: UP, SUSPECT, PROVISIONAL, PROTECTED, OUT or GONE; empty for events that are not
     about one broker.
@@ -735,8 +771,11 @@ class ListFlappingResponse(_message.Message):
 
     SCORES_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
+    EARLIER_RUNS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Node name of the responding server."""
+    earlier_runs: Global___EarlierRuns.ValueType
+    """What is known of events before the start of this server: those of runs that were read count."""
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___FlapScore]:
         """The highest first."""
@@ -746,10 +785,11 @@ class ListFlappingResponse(_message.Message):
         *,
         scores: _abc.Iterable[Global___FlapScore] | None = ...,
         node: _builtins.str = ...,
+        earlier_runs: Global___EarlierRuns.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "scores", b"scores"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier_runs", b"earlier_runs", "node", b"node", "scores", b"scores"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -780,7 +820,7 @@ class FlapScore(_message.Message):
     flapping: _builtins.bool
     """Above `suppress_above` and not yet below `reuse_below`."""
     outages: _builtins.int
-    """Outages that added to the penalty in this boot."""
+    """Outages that added to the penalty, in this run and in those that were read back."""
     last_event: _builtins.str
     """The last event that added to it."""
     @_builtins.property

@@ -61,6 +61,7 @@ class Rule:
 ANY_ROLE = Rule(frozenset(Role))
 CLIENTS = Rule(frozenset({Role.CLIENT}))
 BROKERS = Rule(frozenset({Role.BROKER}))
+VIEWERS = Rule(frozenset({Role.VIEWER}))
 ADMINS = Rule(limit=Limit.ADMIN_CALLS)
 
 Rules = Mapping[str, Rule]

@@ -24,6 +24,8 @@ class Role(StrEnum):
 
     BROKER = "broker"
     CLIENT = "client"
+    VIEWER = "viewer"
+    """Reads what operators see, and changes nothing."""
     ADMIN = "admin"
 
 
@@ -32,7 +34,7 @@ class Grant:
     """A role of one identity, or of the addresses of a network."""
 
     role: str
-    """Role of the caller. An admin may call everything."""
+    """Role of the caller: broker, client, viewer (reads what operators see) or admin (may call everything)."""
     identity: str = ""
     """DNS name or URI of a certificate (its common name where it has neither), or the name of a token."""
     address: str = ""

@@ -65,7 +65,7 @@ async def test_a_node_in_its_own_list_is_recognised() -> None:
         addr = first.addr
     async with running_name_server(listen=addr, peers=polled(addr)) as app:
         await eventually(lambda: result(app).result == "SELF")
-        assert result(app).problem() is None
+        assert list(result(app).problems()) == []
 
 
 async def test_a_peer_that_is_down_is_unreachable_until_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,10 +73,22 @@ async def test_a_peer_that_is_down_is_unreachable_until_it_returns(monkeypatch: 
     async with running_name_server() as other:
         addr = other.addr
     async with running_name_server(peers=polled(addr)) as app:
-        await eventually(lambda: (result(app).problem() or "").startswith(f"Name server {addr} is unreachable"))
+        await eventually(lambda: "".join(result(app).problems()).startswith(f"Name server {addr} is unreachable"))
         assert result(app).detail.startswith("UNAVAILABLE: ")
         async with running_name_server(listen=addr):
             await eventually(lambda: result(app).result == "EQUAL")
+
+
+async def test_a_draining_peer_is_compared_without_its_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_comparison, "WAIT_FOR_EACH_SECOND", 0.0)
+    async with running_name_server() as other, running_name_server(peers=polled(other.addr)) as app:
+        for addr in (other.addr, app.addr):
+            await register_at(addr, "a")
+        await eventually(lambda: result(app).brokers == {})
+        async with peer_of(other.addr) as peer:
+            await peer.admin.SetDrain(admin.SetDrainRequest(draining=True, by="test"))
+        await eventually(lambda: result(app).brokers is None)
+        assert (result(app).result, result(app).node_state) == ("EQUAL", "DRAINING")
 
 
 class Liar(AdminServiceServicer):

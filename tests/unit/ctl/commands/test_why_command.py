@@ -14,10 +14,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
+from pointsman.wire.outage_timeline import timeline_of
 from pointsman_ctl.commands.why_command import to_why_document, why_parts
 from pointsman_ctl.output import output_layout
 from pointsman_ctl.servers.name_servers import BrokerHistory
-from pointsman_ctl.servers.outage_timeline import timeline_of
 from pointsman_ctl.servers.server_calls import NodeResponse
 
 WHO = broker_pb2.BrokerIdentity(cluster="c1", broker_name="broker-a", addr="10.0.0.1:10911")

@@ -29,6 +29,6 @@ def test_times_of_the_day_are_the_last_ones_and_all_are_utc(text: str, moment: d
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-11-27", "25:00", "90", "2026-11-28T02:31Z", "0m"])
-def test_what_is_no_time_or_in_the_future_is_refused(text: str) -> None:
+def test_what_is_not_a_time_or_in_the_future_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         read_moment(text, now=NOW)

@@ -480,7 +480,7 @@ def test_check_warns_of_tokens_without_a_grant_and_of_loose_permissions(tmp_path
 @pytest.mark.parametrize(
     ("grant", "problem"),
     [
-        (Grant("owner", "x"), "role: 'owner' is none of broker, client, admin"),
+        (Grant("owner", "x"), "role: 'owner' is none of broker, client, viewer, admin"),
         (Grant("admin"), "exactly one of them must be given"),
         (Grant("admin", "x", address="10.0.0.0/8"), "exactly one of them must be given"),
         (Grant("admin", "x\n"), "identity: "),

@@ -7,8 +7,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
-from pointsman_ctl.output.operator_texts import change_text
-from pointsman_ctl.servers.outage_timeline import Timeline, timeline_of
+from pointsman.wire.operator_texts import change_text
+from pointsman.wire.outage_timeline import Timeline, timeline_of
 
 
 def event(

@@ -1,0 +1,164 @@
+"""The pages of events, and of what operators changed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pointsman.wire.operator_texts import detail_text, explanation
+from pointsman_namesrv.core.events import EventKind
+from pointsman_namesrv.core.model import GroupKey, Reason
+from pointsman_namesrv.history.row import Record
+from pointsman_namesrv.web.page_data import EventsData
+from pointsman_namesrv.web.page_links import broker_path, command, option
+from pointsman_namesrv.web.page_query import Paged, PageQuery, paged
+
+PARAMETERS = ("broker", "cluster", "topic", "kind", "state", "by", "since", "until", "page")
+CHANGE_PARAMETERS = ("broker", "cluster", "topic", "kind", "by", "since", "until", "page")
+CHANGES = frozenset(
+    {
+        EventKind.PERM_CHANGED,
+        EventKind.TOPIC_DELETED,
+        EventKind.KV_CHANGED,
+        EventKind.GUARD_ON,
+        EventKind.GUARD_OFF,
+        EventKind.MAINTENANCE_ON,
+        EventKind.MAINTENANCE_OFF,
+        EventKind.UNREGISTERED,
+    }
+)
+"""Kinds that an operator may cause; only those with the reason ADMIN, or an author, are changes of operators."""
+BY = "by"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRecord:
+    """One event."""
+
+    at: datetime
+    kind: str
+    reason: str
+    place: str
+    """Cluster and broker name with its id, or the cluster."""
+    path: str
+    """The page of the broker name; empty: of the complete cluster."""
+    addr: str
+    state: str
+    planned: bool
+    by: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventsPage:
+    """What the template shows."""
+
+    data: EventsData
+    query: PageQuery
+    title: str
+    records: Paged[ShownRecord]
+    kinds: Sequence[str]
+    in_memory: int
+    oldest: datetime | None
+    choices: Mapping[str, Sequence[str]]
+    command: str
+
+
+def events_page(data: EventsData, query: PageQuery) -> EventsPage:
+    """Show all events in memory. Raises InvalidRequest."""
+    broker, cluster = query.text("broker"), query.text("cluster")
+    servers = data.node.peers or (data.node.addr,)
+    words = ("why", *option("cluster", cluster)) if broker else ("flapping", *option("cluster", cluster))
+    line = command(servers, *words, argument=broker)
+    return _page(data, query, list(_all(data)), title="Events", line=line)
+
+
+def changes_page(data: EventsData, query: PageQuery) -> EventsPage:
+    """Show what operators changed. Raises InvalidRequest."""
+    servers = data.node.peers or (data.node.addr,)
+    changes = [record for record in _all(data) if is_change(record)]
+    line = command(servers, "maintenance", "list")
+    return _page(data, query, changes, title="Changes", line=line)
+
+
+def is_change(record: Record) -> bool:
+    """Return whether an operator made it."""
+    event = record.event
+    return event.kind in CHANGES and (event.reason is Reason.ADMIN or BY in event.detail)
+
+
+def _all(data: EventsData) -> Iterator[Record]:
+    return (record for records in data.by_name.values() for record in records)
+
+
+def _page(data: EventsData, query: PageQuery, records: Sequence[Record], *, title: str, line: str) -> EventsPage:
+    kinds = sorted({record.event.kind.value for record in records})
+    found = sorted(_matched(records, query, kinds), key=_when, reverse=True)
+    part = paged(found, query)
+    return EventsPage(
+        data=data,
+        query=query,
+        title=title,
+        records=Paged([shown(each) for each in part.rows], part.found, part.first, part.before, part.after),
+        kinds=kinds,
+        in_memory=len(records),
+        oldest=min((record.event_at for record in records), default=None),
+        choices={"cluster": sorted({key.cluster for key in data.by_name})[:60]},
+        command=line,
+    )
+
+
+def _when(record: Record) -> tuple[datetime, int]:
+    return record.event_at, record.seq
+
+
+def _matched(records: Iterable[Record], query: PageQuery, kinds: Sequence[str]) -> Iterator[Record]:
+    broker, cluster, topic, by = (query.text(name) for name in ("broker", "cluster", "topic", BY))
+    kind = query.choice("kind", [*kinds, *(each.value for each in EventKind)]) if query.text("kind") else ""
+    state, since, until = query.text("state"), query.moment("since"), query.moment("until")
+    for record in records:
+        event = record.event
+        key = key_of(record)
+        if (
+            (cluster and key.cluster != cluster)
+            or (broker and key.broker_name != broker)
+            or (topic and event.detail.get("topic") != topic)
+            or (kind and event.kind.value != kind)
+            or (by and event.detail.get(BY) != by)
+            or (state and (event.broker is None or event.broker.state.phase.value != state))
+            or (since is not None and record.event_at < since)
+            or (until is not None and record.event_at >= until)
+        ):
+            continue
+        yield record
+
+
+def key_of(record: Record) -> GroupKey:
+    """Return the broker name that an event is about; empty names: the cluster, or all."""
+    event = record.event
+    if event.broker is not None:
+        return event.broker.identity.group_key
+    return event.group or GroupKey("", "")
+
+
+def shown(record: Record) -> ShownRecord:
+    """Return an event as a row."""
+    event, key = record.event, key_of(record)
+    broker = event.broker
+    place = f"{key}" if key.broker_name else key.cluster
+    detail = {name: value for name, value in event.detail.items() if name != BY}
+    reason = event.reason.value if event.reason is not None else ""
+    texts = (explanation(event.kind.value, reason), detail_text(detail))
+    return ShownRecord(
+        at=record.event_at,
+        kind=event.kind.value,
+        reason=reason,
+        place=f"{place}/{broker.identity.broker_id}" if broker is not None else place,
+        path=broker_path(*key) if key.broker_name else "",
+        addr=broker.identity.addr if broker is not None else "",
+        state=broker.state.phase.value if broker is not None else "",
+        planned=broker is not None and broker.state.planned,
+        by=str(event.detail.get(BY, "")),
+        text="; ".join(filter(None, texts)),
+    )

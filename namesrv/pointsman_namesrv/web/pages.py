@@ -1,0 +1,94 @@
+"""The pages by path: who may see them, their parameters, and what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pointsman_namesrv.web import broker_name_page, connected_page, event_pages, fleet_page, group_pages, topic_pages
+from pointsman_namesrv.web.page_query import PageQuery
+from pointsman_namesrv.web.page_rendering import rendered
+from pointsman_namesrv.web.page_source import PageSource
+
+Names = tuple[str, ...]
+"""Names in a path, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One kind of page."""
+
+    listed: str
+    """Its path, with words in capitals for names."""
+    methods: tuple[str, ...]
+    """The gRPC methods of the same content: a caller may see the page if it may call all of them."""
+    parameters: tuple[str, ...]
+    render: Callable[[PageSource, Names, PageQuery], bytes]
+
+
+def _fleet(source: PageSource, _names: Names, query: PageQuery) -> bytes:
+    fleet = source.fleet()
+    page = fleet_page.fleet_page(fleet, source.events(), source.live_soon(fleet.node), query)
+    return rendered("fleet.html", page, tab="/")
+
+
+def _broker(source: PageSource, names: Names, query: PageQuery) -> bytes:
+    return rendered("broker.html", broker_name_page.broker_page(source.broker(*names), query), tab="/")
+
+
+def _topics(source: PageSource, _names: Names, query: PageQuery) -> bytes:
+    topics = source.topics(query.text("cluster"))
+    page = topic_pages.topics_page(topics, source.live_soon(topics.node), query)
+    return rendered("topics.html", page, tab="/topics")
+
+
+def _topic(source: PageSource, names: Names, query: PageQuery) -> bytes:
+    return rendered("topic.html", topic_pages.topic_page(source.topic(names[0]), query), tab="/topics")
+
+
+def _groups(source: PageSource, _names: Names, query: PageQuery) -> bytes:
+    return rendered("groups.html", group_pages.groups_page(source.live(), query), tab="/groups")
+
+
+def _group(source: PageSource, names: Names, query: PageQuery) -> bytes:
+    return rendered("group.html", group_pages.group_page(source.live(), names[0], query), tab="/groups")
+
+
+def _events(source: PageSource, _names: Names, query: PageQuery) -> bytes:
+    return rendered("events.html", event_pages.events_page(source.events(), query), tab="/events")
+
+
+def _changes(source: PageSource, _names: Names, query: PageQuery) -> bytes:
+    return rendered("events.html", event_pages.changes_page(source.events(), query), tab="/changes")
+
+
+def _connected(source: PageSource, _names: Names, query: PageQuery) -> bytes:
+    return rendered("connected.html", connected_page.connected_page(source.connected(), query), tab="/connected")
+
+
+_QUEUES = "ListLiveQueues"
+_EVENTS = "ListBrokerEvents"
+PAGES = (
+    Page("/", ("ListBrokers", _EVENTS, _QUEUES, "GetNodeInfo"), fleet_page.PARAMETERS, _fleet),
+    Page("/brokers/CLUSTER/BROKER", ("ListBrokers", _EVENTS, "ListMaintenance"), broker_name_page.PARAMETERS, _broker),
+    Page("/topics", ("ListTopics", "ListRouteDigests", _QUEUES), topic_pages.PARAMETERS, _topics),
+    Page("/topics/TOPIC", ("GetTopicRoute", "ListBrokers", _QUEUES, "ListWatchers"), (), _topic),
+    Page("/groups", (_QUEUES,), group_pages.PARAMETERS, _groups),
+    Page("/groups/GROUP", (_QUEUES,), (), _group),
+    Page("/events", (_EVENTS,), event_pages.PARAMETERS, _events),
+    Page("/changes", (_EVENTS,), event_pages.CHANGE_PARAMETERS, _changes),
+    Page("/connected", ("ListBrokers", "ListWatchers", "GetNodeInfo"), (), _connected),
+)
+
+
+def page_at(path: str) -> tuple[Page, Names] | None:
+    """Return the page at a path, with the names in it; None: there is none."""
+    parts = path.split("/")[1:]
+    for page in PAGES:
+        pattern = page.listed.split("/")[1:]
+        if len(pattern) != len(parts):
+            continue
+        names = [part for part, word in zip(parts, pattern, strict=True) if word.isupper()]
+        if all(names) and all(word.isupper() or part == word for part, word in zip(parts, pattern, strict=True)):
+            return page, tuple(names)
+    return None

@@ -1,0 +1,39 @@
+"use strict";
+// The page is complete without this: it only loads the same address again, and replaces the parts that changed.
+const EVERY_MS = 3000, PATIENCE_MS = 9000;
+const byId = (id) => document.getElementById(id);
+let since = null, timer = 0;
+function replaceChanged(fresh) {
+  for (const part of document.querySelectorAll("[data-live]")) {
+    const now = fresh.getElementById(part.id);
+    if (now && !part.isEqualNode(now)) part.replaceWith(document.adoptNode(now));
+  }
+  if (document.title !== fresh.title) document.title = fresh.title;
+}
+function lose(why) {
+  since = since || new Date();
+  byId("lost").textContent = "Connection lost since " + since.toLocaleTimeString() + " (" + why + "). What is shown is from before.";
+  byId("lost").hidden = false;
+  document.body.className = "stale";
+}
+async function refresh() {
+  clearTimeout(timer);
+  const ended = new AbortController(), patience = setTimeout(() => ended.abort(), PATIENCE_MS);
+  try {
+    const selection = document.getSelection();
+    if (!document.hidden && !(selection && selection.toString())) {
+      const answer = await fetch(location.href, { signal: ended.signal, cache: "no-store", headers: { Accept: "text/html" } });
+      const text = await answer.text();
+      if (!answer.ok && answer.status !== 404) throw new Error(String(answer.status));
+      replaceChanged(new DOMParser().parseFromString(text, "text/html"));
+      since = null; byId("lost").hidden = true; document.body.className = "";
+    }
+  } catch (error) {
+    lose(error.name === "AbortError" ? "no answer in time" : error.message);
+  } finally {
+    clearTimeout(patience);
+    timer = setTimeout(refresh, EVERY_MS);
+  }
+}
+document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+timer = setTimeout(refresh, EVERY_MS);

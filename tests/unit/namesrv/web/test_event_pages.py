@@ -1,0 +1,96 @@
+"""Events and operators' changes: filters, and which events are changes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pointsman.wire.refusals import InvalidRequest
+from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind
+from pointsman_namesrv.core.model import BrokerIdentity, GroupKey, Reason
+from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
+from pointsman_namesrv.history.row import Record
+from pointsman_namesrv.web.event_pages import changes_page, events_page
+from pointsman_namesrv.web.page_data import EventsData
+from pointsman_namesrv.web.page_query import PageQuery
+from tests.kit.ctl.command_line import parsed
+from tests.kit.name_server.page_facts import NODE
+
+NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
+A, WHOLE = GroupKey("c1", "a"), GroupKey("c1", "")
+
+
+def facts(state: ReplicaState) -> BrokerFacts:
+    return BrokerFacts(BrokerIdentity(*A, 0, "a:1"), 1, "", "", "", "", None, state, 0.0)
+
+
+def record(seq: int, kind: EventKind, reason: Reason | None = None, **more: Any) -> Record:
+    return Record(Event(kind=kind, reason=reason, **more), NOW + timedelta(minutes=seq), 0, seq)
+
+
+GONE = ReplicaState(Phase.GONE, Reason.ADMIN, planned=True)
+RECORDS = [
+    record(1, EventKind.REGISTERED, broker=facts(UP)),
+    record(2, EventKind.PERM_CHANGED, Reason.ADMIN, group=A, detail={"by": "zoe", "writable": False}),
+    record(3, EventKind.PERM_CHANGED, Reason.INCARNATION, group=A, detail={"writable": True}),
+    record(4, EventKind.TOPIC_DELETED, Reason.ADMIN, group=A, detail={"by": "max", "topic": "orders"}),
+    record(5, EventKind.UNREGISTERED, Reason.ADMIN, broker=facts(GONE), detail={"by": "zoe"}),
+]
+OF_CLUSTER = [
+    record(6, EventKind.GUARD_ON, Reason.SHARE, group=WHOLE),
+    record(7, EventKind.GUARD_OFF, Reason.ADMIN, group=WHOLE, detail={"by": "max", "mode": "OFF"}),
+    record(8, EventKind.MAINTENANCE_OFF, Reason.TIME_OVER, group=WHOLE),
+]
+DATA = EventsData(NODE, {A: RECORDS, WHOLE: OF_CLUSTER})
+
+
+def numbers(**parameters: str) -> list[int]:
+    page = events_page(DATA, PageQuery("/events", parameters))
+    return [(each.at - NOW) // timedelta(minutes=1) for each in page.records.rows]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, [8, 7, 6, 5, 4, 3, 2, 1]),
+        ({"broker": "a"}, [5, 4, 3, 2, 1]),
+        ({"cluster": "c2"}, []),
+        ({"kind": "PERM_CHANGED"}, [3, 2]),
+        ({"topic": "orders"}, [4]),
+        ({"by": "zoe"}, [5, 2]),
+        ({"state": "GONE"}, [5]),
+        ({"since": "2026-11-28T12:07Z"}, [8, 7]),
+        ({"until": "2026-11-28T12:02Z"}, [1]),
+        ({"page": "2"}, []),
+    ],
+)
+def test_events_are_filtered_the_newest_first(parameters: dict[str, str], expected: list[int]) -> None:
+    assert numbers(**parameters) == expected
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="kind must be one of"):
+        numbers(kind="EXPLODED")
+    assert numbers(kind="KV_CHANGED") == []
+
+
+def test_changes_are_what_operators_did() -> None:
+    page = changes_page(DATA, PageQuery("/changes", {}))
+    assert [(each.kind, each.by) for each in page.records.rows] == [
+        ("GUARD_OFF", "max"),
+        ("UNREGISTERED", "zoe"),
+        ("TOPIC_DELETED", "max"),
+        ("PERM_CHANGED", "zoe"),
+    ]
+    assert page.records.rows[0].text == "the guard of its cluster is off: by an operator; mode OFF"
+    assert (page.records.rows[1].place, page.records.rows[1].path) == ("c1/a/0", "/brokers/c1/a")
+    assert (page.records.rows[0].place, page.records.rows[0].path) == ("c1", "")
+
+
+def test_the_commands_are_read_by_the_command_line() -> None:
+    read, found = parsed(events_page(DATA, PageQuery("/events", {"broker": "-a", "cluster": "c1"})).command)
+    assert (read, found["broker"], found["cluster"]) == ("why", "-a", "c1")
+    assert parsed(events_page(DATA, PageQuery("/events", {})).command)[0] == "flapping"
+    assert parsed(changes_page(DATA, PageQuery("/changes", {})).command)[0] == "maintenance list"
