@@ -264,7 +264,7 @@ class PastFiles:
             if row is not None and mentions(row, topic):
                 groups.add((line.cluster, line.broker_name))
 
-        self.visit(days, lambda index: index.chosen(index.topics.get(topic, ())), see)
+        self.visit(days, lambda index: index.of_topic(topic), see)
         return groups
 
     def group_rows(

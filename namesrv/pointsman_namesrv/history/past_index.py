@@ -23,6 +23,8 @@ from pointsman_namesrv.history.past_lines import Block, Line, read_line, texts_o
 
 VERSION = 1
 WHOLE_FILE = -1
+MAX_TOPICS = 50_000
+"""Topics of one file that are indexed, about 10 MB; of more, all TOPICS rows are read for a question about one."""
 NOT_INDEXED = frozenset({"HEARTBEAT", "HEARTBEATS", "NAMESRV_ALIVE", "QUEUE_STATS"})
 """Nine in ten rows: they are only counted."""
 
@@ -81,7 +83,8 @@ class FileIndex:
     """Whether a number may be in two blocks: after an error of the disk."""
     days: frozenset[date] = frozenset()
     groups: dict[str, dict[str, list[int]]] = field(default_factory=dict)
-    topics: dict[str, list[int]] = field(default_factory=dict)
+    topics: dict[str, list[int]] | None = field(default_factory=dict)
+    """None: there are more than `MAX_TOPICS`."""
     kinds: dict[str, list[int]] = field(default_factory=dict)
     changes: list[int] = field(default_factory=list)
 
@@ -109,6 +112,10 @@ class FileIndex:
             found += [*of_cluster.get(name, ()), *of_cluster.get("", ())]
         return self.chosen(found)
 
+    def of_topic(self, topic: str) -> list[Block]:
+        """Return the blocks that may set or remove a topic."""
+        return self.chosen(self.kinds.get("TOPICS", ()) if self.topics is None else self.topics.get(topic, ()))
+
     def of_kinds(self, is_asked_for: Callable[[str], bool], *, cluster: str | None) -> list[Block]:
         """Return the blocks with events of these kinds and, if it is given, of a cluster."""
         found = {number for kind, numbers in self.kinds.items() if is_asked_for(kind) for number in numbers}
@@ -126,7 +133,7 @@ def build(path: Path, node: str) -> FileIndex:
     counted: set[tuple[int, str, int]] = set()
     days: set[date] = set()
     groups: dict[tuple[str, str], dict[int, None]] = defaultdict(dict)
-    topics: dict[str, dict[int, None]] = defaultdict(dict)
+    topics: dict[str, list[int]] | None = {}
     kinds: dict[str, dict[int, None]] = defaultdict(dict)
     changes: dict[int, None] = {}
     for begin, text in texts_of(path):
@@ -147,9 +154,12 @@ def build(path: Path, node: str) -> FileIndex:
         kinds[line.event][number] = None
         if line.may_have_author:
             changes[number] = None
-        if line.event == "TOPICS":
+        if line.event == "TOPICS" and topics is not None:
             for topic in topics_in(line.row()):
-                topics[topic][number] = None
+                numbers = topics.setdefault(topic, [])
+                if number not in numbers[-1:]:
+                    numbers.append(number)
+            topics = topics if len(topics) <= MAX_TOPICS else None
     ends = [*begins[1:], size]
     found = FileIndex(size, [Block(begin, end - begin) for begin, end in zip(begins, ends, strict=True)])
     found.runs, found.days, found.changes = list(runs.values()), frozenset(days), list(changes)
@@ -158,10 +168,10 @@ def build(path: Path, node: str) -> FileIndex:
         overlap((part.first_seq, part.last_seq) for part in parts.values() if part.boot_id == run.boot_id)
         for run in found.runs
     )
-    for (cluster, name), numbers in groups.items():
-        found.groups.setdefault(cluster, {})[name] = list(numbers)
-    found.kinds = {kind: list(numbers) for kind, numbers in kinds.items()}
-    found.topics = {topic: list(numbers) for topic, numbers in topics.items()}
+    for (cluster, name), of_group in groups.items():
+        found.groups.setdefault(cluster, {})[name] = list(of_group)
+    found.kinds = {kind: list(of_kind) for kind, of_kind in kinds.items()}
+    found.topics = topics
     return found
 
 

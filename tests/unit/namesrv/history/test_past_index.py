@@ -60,13 +60,14 @@ def test_the_blocks_of_a_broker_hold_all_its_rows_and_few_others(history: Path) 
     found = [line.text for block in blocks for line in lines_of(path, block) if line.broker_name == "b3"]
     assert set(wanted) <= set(found)
     assert len(blocks) < len(index.blocks)
-    assert index.chosen(index.topics["t3"])
+    assert index.of_topic("t3")
+    assert len(index.of_topic("t3")) < len(index.blocks)
 
 
 def test_the_blocks_of_a_broker_are_those_of_its_cluster_and_of_the_node_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder, "MEMBER_BYTES", 100)  # each row in a block of its own
+    monkeypatch.setattr(folder, "MEMBER_BYTES", 100)  # one row for each block
     server = NameServer().start(moment(0))
     server.say("GUARD_ON", moment(1), {"cluster": "c1", "broker_name": None})
     server.say("GUARD_ON", moment(2), {"cluster": "c2", "broker_name": None})
@@ -97,7 +98,9 @@ def test_an_index_is_read_again_as_it_was_written_and_only_for_its_file(history:
         assert past_index.load(file, size=index.size) is None
 
 
-def test_answers_do_not_depend_on_the_index(history: Path) -> None:
+@pytest.mark.parametrize("topics", [past_index.MAX_TOPICS, 3], ids=["indexed", "too many to index"])
+def test_answers_do_not_depend_on_the_index(history: Path, topics: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past_index, "MAX_TOPICS", topics)
     at_us = 2**62
 
     def answer() -> object:
