@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pointsman.wire.operator_texts import printable
+from pointsman.names import printable
 from pointsman_client import PointsmanError
 from pointsman_ctl import __version__
 from pointsman_ctl.commands import (
@@ -21,6 +21,7 @@ from pointsman_ctl.commands import (
     kv_commands,
     node_commands,
     offset_commands,
+    past_commands,
     pin_commands,
     queue_commands,
     route_commands,
@@ -38,7 +39,7 @@ from pointsman_ctl.options.command_options import (
     read_name_servers,
     read_seconds,
 )
-from pointsman_ctl.options.invocation import Invocation
+from pointsman_ctl.options.invocation import DEFAULT_TIMEOUT_SECONDS, Invocation
 from pointsman_ctl.output.error_report import (
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -74,10 +75,10 @@ def options(ctx: click.Context) -> None:
     Options go before the command; --namesrv, --output and --timeout also after it, where `wait` has its own --timeout.
     An option overrides its environment variable.
 
-    `route`, `topics`, `clusters` and `watch` query the first name server in the list that responds. All others query or
-    change every name server in the list, because name servers share nothing. Commands for consumer groups query the
-    agents that the name servers know; `groups`, `group` and `offsets` query RocketMQ brokers themselves. With
-    rocketmq:// addresses only these three, `route`, `topics` and `clusters` work.
+    `route`, `topics`, `clusters` and `watch` query the first name server in the list that responds. All others, and
+    `route --at`, query or change every name server in the list, because name servers share nothing. Commands for
+    consumer groups query the agents that the name servers know; `groups`, `group` and `offsets` query RocketMQ brokers
+    themselves. With rocketmq:// addresses only these three, `route`, `topics` and `clusters` work.
 
     \b
     Exit codes:
@@ -107,6 +108,7 @@ TASKS: tuple[tuple[str, tuple[click.Command, ...]], ...] = (
         (
             broker_commands.brokers,
             why_command.why,
+            past_commands.events,
             broker_commands.flapping,
             route_commands.clusters,
             route_commands.topics,
@@ -140,7 +142,10 @@ TASKS: tuple[tuple[str, tuple[click.Command, ...]], ...] = (
             guard_commands.guard,
         ),
     ),
-    ("Name servers", (node_commands.health, node_commands.info, diff_command.diff, change_commands.drain)),
+    (
+        "Name servers",
+        (node_commands.health, node_commands.info, diff_command.diff, past_commands.changes, change_commands.drain),
+    ),
     ("Configuration", (kv_commands.order_topic, kv_commands.kv, change_commands.delete_topic)),
 )
 """In the order of the help."""
@@ -181,7 +186,7 @@ class CommandsByTask(click.Group):
     "--timeout",
     type=TIMEOUT,
     callback=read_seconds,
-    default=3.0,
+    default=DEFAULT_TIMEOUT_SECONDS,
     show_default=True,
     metavar="SECONDS",
     help="Timeout per server.",

@@ -7,7 +7,7 @@ import gc
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,17 +21,20 @@ from pointsman.daemon.rpc.rpc_server import Service
 from pointsman.daemon.tls.tls import load_certificates, open_context
 from pointsman.names import join_addr, split_addr
 from pointsman_namesrv.config import NameServerConfig
+from pointsman_namesrv.core.administration import Administration
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.live_queues import LiveQueueReports
-from pointsman_namesrv.core.model import NodeState
+from pointsman_namesrv.core.model import NodeState, Position
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.order_topics import order_problems
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.core.staging import coming_in_bytes
 from pointsman_namesrv.history import recorder_assembly
+from pointsman_namesrv.history.past_worker_link import PastWorkerLink
 from pointsman_namesrv.history.recorder import Recorder
-from pointsman_namesrv.node_metrics import Metrics
+from pointsman_namesrv.history.startup_memory import StartupMemory
+from pointsman_namesrv.node_metrics import Metrics, PastMetrics
 from pointsman_namesrv.own_pauses import OwnPauses
 from pointsman_namesrv.periodic_tasks import ALIVE_SECONDS, PeriodicTasks
 from pointsman_namesrv.remoting.remoting_assembly import remoting_server
@@ -40,6 +43,7 @@ from pointsman_namesrv.rpc.admin import AdminServicer
 from pointsman_namesrv.rpc.inspection import Node
 from pointsman_namesrv.rpc.live_queue_queries import LiveQueueQueries
 from pointsman_namesrv.rpc.node_server import ADMIN_RULES, ROUTE_RULES, NodeServer, services_of
+from pointsman_namesrv.rpc.past_queries import PastQueries
 from pointsman_namesrv.rpc.registration import RegistrationServicer
 from pointsman_namesrv.rpc.route_responses import RouteResponses
 from pointsman_namesrv.rpc.routes import RouteServicer
@@ -47,6 +51,7 @@ from pointsman_namesrv.rpc.watch_hub import WatchHub
 from pointsman_namesrv.settings.settings_keeper import SettingsKeeper
 from pointsman_namesrv.settings.settings_store import SettingsStore, table_file
 from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
+from pointsman_namesrv.snapshot.snapshot_codec import HistoryMark
 from pointsman_namesrv.snapshot.snapshot_store import SnapshotStore
 from pointsman_namesrv.web.fleet_documents import Fleet
 from pointsman_namesrv.web.loop_documents import LoopDocuments
@@ -74,6 +79,8 @@ class Parts:
 
     node: str
     recorder: Recorder
+    memory: StartupMemory
+    past: PastWorkerLink
     snapshot: SnapshotKeeper | None
     """None: nothing is stored on disk."""
     settings: SettingsKeeper
@@ -179,6 +186,7 @@ class NameServerApp:
             self.parts = parts = self._assemble(port)
             # gRPC stops first, although its port is bound before the rest: the node is named after it.
             steps.push_async_callback(self._stop_history)
+            steps.push_async_callback(parts.past.stop)
             steps.push_async_callback(self._stop_snapshot)
             steps.push_async_callback(self._stop_settings)
             if parts.remoting is not None:
@@ -186,9 +194,11 @@ class NameServerApp:
             steps.push_async_callback(self._stop_serving)
 
             parts.recorder.start()
-            self._start_warm()
+            marks = self._start_warm()
             monitoring.start()
             detail: dict[str, object] = {"version": self._version, "alive_seconds": ALIVE_SECONDS}
+            if previous := parts.recorder.previous_boot_id:
+                detail["previous_boot_id"] = previous
             self.record([Event(kind=EventKind.NAMESRV_STARTED, detail=detail)])
             if parts.remoting is not None:
                 self.remoting_addr = parts.remoting.bind(self.config.remoting.listen)
@@ -197,7 +207,7 @@ class NameServerApp:
             await self.server.start(parts.services)
             site.documents = parts.documents
             self._report_started()
-            await self._until(stop)
+            await self._until(stop, marks)
 
     def record(self, events: Iterable[Event]) -> None:
         """Pass events to the history, its counters and the live penalties."""
@@ -209,6 +219,7 @@ class NameServerApp:
                 event.broker.identity.group_key, now=now
             )
             self.core.penalties.record(event, now=now, in_window=in_window)
+            self.parts.memory.note(event, now=now, in_window=in_window)
             if event.broker is not None and event.broker.state.phase is Phase.GONE:
                 self.live_queues.forget(event.broker.identity.position)
 
@@ -248,7 +259,8 @@ class NameServerApp:
 
     # --- start ------------------------------------------------------------------------------------------------
 
-    def _start_warm(self) -> None:
+    def _start_warm(self) -> Mapping[Position, HistoryMark]:
+        """Restore the snapshot; return of each of its brokers how much of the history it contains."""
         loaded = None
         if self.parts.snapshot is not None:
             loaded = self.parts.snapshot.warm_start(before_brokers=self.parts.settings.load)
@@ -257,6 +269,7 @@ class NameServerApp:
         gc.set_threshold(*COLLECTOR_THRESHOLDS)
         if loaded is not None:
             self.lifecycle.restored(len(loaded.brokers), complete=not loaded.refused)
+        return {} if loaded is None else loaded.marks
 
     def _report_started(self) -> None:
         facts: dict[str, object] = {"addr": self.addr, "remoting": self.remoting_addr, "node": self.parts.node}
@@ -269,7 +282,7 @@ class NameServerApp:
 
     # --- while it serves --------------------------------------------------------------------------------------
 
-    async def _until(self, stop: asyncio.Event) -> None:
+    async def _until(self, stop: asyncio.Event, marks: Mapping[Position, HistoryMark]) -> None:
         parts = self.parts
         async with asyncio.TaskGroup() as tasks:
             work = [
@@ -281,6 +294,7 @@ class NameServerApp:
                 self.access.follow(),
                 self._report_status(),
                 parts.peers.run(),
+                parts.memory.run(previous_boot_id=parts.recorder.previous_boot_id, in_snapshot=marks),
             ]
             if parts.snapshot is not None:
                 work.append(parts.snapshot.run())
@@ -317,13 +331,14 @@ class NameServerApp:
         }
         if parts.remoting is not None:
             sizes["remoting_connections"] = parts.remoting.connection_count
-        return self.metrics.totals() | sizes
+        return self.metrics.totals() | sizes | parts.memory.sizes()
 
     def _problems(self) -> list[str]:
         overdue = [f"the guard of cluster {cluster} is on for too long" for cluster in self.core.guard.overdue()]
         snapshot = self.parts.snapshot.problems() if self.parts.snapshot is not None else []
         orders = order_problems(self.core.routes, self.core.kv)
-        stored = [*self.parts.recorder.problems(), *snapshot, *self.parts.settings.problems()]
+        history = [*self.parts.recorder.problems(), *self.parts.memory.problems()]
+        stored = [*history, *snapshot, *self.parts.settings.problems()]
         tls = self._certificates.problems() if self._certificates is not None else []
         return [*overdue, *orders, *stored, *tls, *self.access.problems()]
 
@@ -348,6 +363,9 @@ class NameServerApp:
         lifecycle, record = self.lifecycle, self.record
         node, boot_id = config.server.node or f"{socket.gethostname()}:{port}", f"{self._boot:016x}"
         recorder = recorder_assembly.recorder(config.history, node=node, boot_id=boot_id, clock=clock, metrics=metrics)
+        memory = StartupMemory(
+            core, recorder.recent, config.history, node=node, boot_id=boot_id, clock=clock, metrics=metrics
+        )
         settings = self._settings_keeper()
         pauses = OwnPauses(core, clock=clock, metrics=metrics, record=record)
         hub = WatchHub(
@@ -369,6 +387,8 @@ class NameServerApp:
             coming_in=coming_in,
         )
         routes = RouteServicer(core, self.responses, hub, lifecycle=lifecycle, clock=clock, metrics=metrics)
+        history = Path(config.history.directory) if config.history.enabled else None
+        past = PastWorkerLink(history, node=node, clock=clock, metrics=PastMetrics(metrics.registry))
         live_queues = LiveQueueQueries(core, self.live_queues, clock=clock, metrics=metrics, node=node)
         admin = AdminServicer(
             core,
@@ -379,6 +399,8 @@ class NameServerApp:
             clock=clock,
             node=self._shown(node),
             settings=settings,
+            administration=Administration(core, hidden_namespaces=config.history.hide_kv),
+            past=PastQueries(past, clock=clock, node=node),
         )
         peers = PeerComparison(config.peers, admin, core=core, boot=self._boot, clock=clock, metrics=metrics)
         fleet = Fleet(
@@ -407,7 +429,9 @@ class NameServerApp:
         return Parts(
             node=node,
             recorder=recorder,
-            snapshot=self._snapshot_keeper(),
+            memory=memory,
+            past=past,
+            snapshot=self._snapshot_keeper(lambda: HistoryMark(self._boot, recorder.last_seq)),
             settings=settings,
             pauses=pauses,
             periodic_tasks=PeriodicTasks(
@@ -419,6 +443,7 @@ class NameServerApp:
                 clock=clock,
                 metrics=metrics,
                 settle=registration.calls.settle,
+                until_read=memory.until_read,
             ),
             hub=hub,
             registration=registration,
@@ -428,7 +453,7 @@ class NameServerApp:
             documents=documents_of(sources),
         )
 
-    def _snapshot_keeper(self) -> SnapshotKeeper | None:
+    def _snapshot_keeper(self, last_row: Callable[[], HistoryMark]) -> SnapshotKeeper | None:
         config = self.config
         if not config.snapshot.enabled:
             return None
@@ -438,7 +463,9 @@ class NameServerApp:
             max_topics=config.routes.max_topics_per_broker,
         )
         interval = config.snapshot.interval_seconds
-        return SnapshotKeeper(self.core, store, interval=interval, clock=self.clock, metrics=self.metrics)
+        return SnapshotKeeper(
+            self.core, store, interval=interval, clock=self.clock, metrics=self.metrics, last_row=last_row
+        )
 
     def _settings_keeper(self) -> SettingsKeeper:
         snapshot, clock = self.config.snapshot, self.clock
@@ -472,4 +499,5 @@ class NameServerApp:
             lifecycle=self.lifecycle,
             sizes=self._sizes,
             problems=self._problems,
+            earlier_runs=lambda: self.parts.memory.state,
         )

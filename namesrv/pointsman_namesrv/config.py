@@ -11,7 +11,7 @@ from pointsman import config
 from pointsman.daemon.access.access_settings import AccessSettings
 from pointsman.daemon.process import daemon_process, logs
 from pointsman.daemon.tls.tls_settings import TlsConfig
-from pointsman.names import addr_problem, text_problem
+from pointsman.names import addr_problem, registered_name_problem, text_problem
 from pointsman.setting import fault, not_one_of, outside, unusable_listen
 from pointsman.wire.credentials import Credentials
 from pointsman_namesrv.core.guard import GuardRules
@@ -265,10 +265,16 @@ class HistoryConfig:
     """Estimated memory of these rows, bytes; further rows are dropped and counted."""
     every_heartbeat: bool = False
     """Write a row for each heartbeat: about 3 million rows per day for 1,000 brokers."""
+    read_back_hours: float = 168.0
+    """At its start the name server reads back this much of its history: recent events, flap penalties and absent
+    brokers. 0: none."""
     retain_days: int = 400
     """Days after which closed files are removed; 0: never."""
     retain_bytes: int = 20 * 1024**3
     """Total size above which the oldest closed files are removed, bytes; 0: no limit."""
+    hide_kv: tuple[str, ...] = ()
+    """Namespaces of the KV configuration whose values appear in history, log and `pointsmanctl changes` as length and
+    SHA-256 only. Values above 1,024 characters always do."""
     ship: tuple[str, ...] = ()
     """Command that copies each closed file elsewhere, run without a shell. `{file}` is replaced by the path; without it
     the path is the last argument. Retried until it exits with 0. Empty: none."""
@@ -282,8 +288,11 @@ class HistoryConfig:
         )
         yield from outside("queue_rows", self.queue_rows, 1, 10_000_000)
         yield from outside("queue_bytes", self.queue_bytes, 1024 * 1024, 2**36)
+        yield from outside("read_back_hours", self.read_back_hours, 0, 8_760)
         yield from outside("retain_days", self.retain_days, 0, 36_500)
         yield from outside("retain_bytes", self.retain_bytes, 0, 2**60)
+        for namespace in self.hide_kv:
+            yield from fault("hide_kv", namespace, registered_name_problem(namespace))
         for word in self.ship:
             yield from fault("ship", word, text_problem(word, longest=4_096))
         if self.ship:

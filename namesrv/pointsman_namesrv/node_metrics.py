@@ -23,6 +23,7 @@ from pointsman_namesrv.core.model import Reason
 
 WATCH_LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 DISK_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+PAST_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 OUTAGES = (
     (EventKind.EXPIRED, Reason.SILENCE),
     (EventKind.EXPIRED, Reason.STREAM_BROKEN),
@@ -56,6 +57,29 @@ class RemotingMetrics:
         self.topics_skipped = Counter(
             "pointsman_namesrv_remoting_topics_skipped",
             "Topics skipped in registrations on the remoting port because they violate a rule",
+            registry=registry,
+        )
+
+
+class PastMetrics:
+    """Metrics of questions about the past."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.questions = Counter(
+            "pointsman_namesrv_past_questions",
+            "Queries of the past, by kind and outcome: completed, too_large, failed, refused (too many waited)",
+            ["kind", "outcome"],
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "pointsman_namesrv_past_question_seconds",
+            "Duration of a query of the past, without waiting for others",
+            buckets=PAST_BUCKETS,
+            registry=registry,
+        )
+        self.worker_starts = Counter(
+            "pointsman_namesrv_past_worker_starts",
+            "Starts of the worker process for queries of the past",
             registry=registry,
         )
 
@@ -267,7 +291,26 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._define_read_back()
         self._begin_at_zero()
+
+    def _define_read_back(self) -> None:
+        self.history_read_back_rows = Gauge(
+            "pointsman_namesrv_history_read_back_rows",
+            "History rows of earlier runs read at the start",
+            registry=self.registry,
+        )
+        self.history_read_back_files = Gauge(
+            "pointsman_namesrv_history_read_back_files",
+            "History files of earlier runs at the start, by result: read, damaged, huge, removed, other_node",
+            ["result"],
+            registry=self.registry,
+        )
+        self.history_read_back_seconds = Gauge(
+            "pointsman_namesrv_history_read_back_seconds",
+            "Duration of reading the history of earlier runs at the start; 0 while it is being read",
+            registry=self.registry,
+        )
 
     def _begin_at_zero(self) -> None:
         """Show counters with alerts from the start: the increase of a counter that begins at 1 is 0."""

@@ -40,10 +40,15 @@ class PeriodicTasks:
         clock: Clock,
         metrics: Metrics,
         settle: Callable[[], Awaitable[bool]],
+        until_read: Callable[[], Awaitable[None]],
     ) -> None:
-        """``settle()`` lets the index of routes follow by one slice, and returns whether it still lags."""
+        """``settle()`` lets the index of routes follow by one slice, and returns whether it still lags.
+
+        ``until_read()`` waits until the history of earlier runs was read.
+        """
         self._core = core
         self._settle_slice = settle
+        self._until_read = until_read
         self._recorder = recorder
         self._record = record
         self._lifecycle = lifecycle
@@ -115,7 +120,9 @@ class PeriodicTasks:
 
     async def _write_checkpoints(self) -> None:
         """Write a full checkpoint on each UTC day, which can then be read alone; repeat states after lost rows."""
-        if self._core.provisional_count() or self._core.departed:
+        has_restored = bool(self._core.provisional_count() or self._core.departed)
+        await self._until_read()  # the snapshot may be older than the last rows of the run before
+        if has_restored or self._core.departed:
             # A window that ended before this start: the rows below must not call that absence planned.
             while events := self._core.absences.end_windows(now=self._clock.monotonic()):
                 self._record(events)

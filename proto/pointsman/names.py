@@ -56,6 +56,11 @@ _ROCKETMQ_WITHOUT_PORT = re.compile(r"rocketmq://(?:\[[^\[\]]*\]|[^\[\]:/]+)")
 _ADDR = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[^:\[\]]*)")
 
 
+def printable(text: str) -> str:
+    """Replace control characters, line ends included, by a visible one: any client may have chosen the text."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
 def name_problem(name: str) -> str | None:
     """Check a topic, group, broker or cluster name (RocketMQ's grammar)."""
     if not name:

@@ -28,6 +28,10 @@ _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 MIN_JAVA = 17
 SMALL_BYTES = 8 * 2**20
 """With less input, a run ends before Java's second compiler pays off."""
+SMALL_BROKER_DAYS = 200_000
+"""A day has a row for each known broker in a dozen tables, however little is in the history about it."""
+BROKER_BYTES = 300
+"""A broker takes at least one row of the history, of about this size."""
 
 MEMORY_SETTING = "spark.pointsman.intermediatesInMemory"
 """Set to "true" for small input. The only setting of Pointsman's among Spark's."""
@@ -168,12 +172,13 @@ def spark_session(
     name: str,
     memory: str | None = None,
     reads: Iterable[Path] = (),
+    days: int = 1,
     over: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """Open a session, and stop it afterwards unless it existed before.
 
-    ``memory`` and the size of what the run ``reads`` determine the settings of a local session; ``over`` overrides
-    settings.
+    ``memory``, the size of what the run ``reads`` and the number of ``days`` that it computes determine the settings of
+    a local session; ``over`` overrides settings.
 
     Raises:
         ModuleNotFoundError: pyspark is missing.
@@ -196,7 +201,7 @@ def spark_session(
         # Without a JVM a SparkConf is empty; PySpark has no public way to connect to the one that spark-submit started.
         SparkContext._ensure_initialized()  # noqa: SLF001
         submitted = SparkConf()
-    settings = settings_for(master, memory=memory, reads=reads, submitted=submitted)
+    settings = settings_for(master, memory=memory, reads=reads, days=days, submitted=submitted)
     if is_local(master, submitted):
         # Even with the driver's address set, Java resolves the machine's name.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -220,13 +225,13 @@ def spark_session(
 
 
 def settings_for(
-    master: str | None, *, memory: str | None, reads: Iterable[Path], submitted: SparkConf | None
+    master: str | None, *, memory: str | None, reads: Iterable[Path], days: int = 1, submitted: SparkConf | None
 ) -> dict[str, str]:
     """Choose the settings of a session, without those given to spark-submit."""
     settings = dict(SETTINGS)
     if is_local(master, submitted):
         settings |= LOCAL_SETTINGS | {"spark.driver.memory": memory or default_memory()}
-        if is_below(SMALL_BYTES, reads):
+        if is_below(min(SMALL_BYTES, SMALL_BROKER_DAYS * BROKER_BYTES // days), reads):
             settings |= SMALL_SETTINGS
     else:
         settings |= CLUSTER_SETTINGS

@@ -18,6 +18,7 @@ from tests.bench import (
     idle_agent,
     incidents,
     pages,
+    past_of_a_fleet,
     queries_under_load,
     queue_measurements,
     redis_messages,
@@ -28,7 +29,7 @@ from tests.bench import (
     tls_cost,
     watches,
 )
-from tests.bench.nightly import growth, large_day, past_questions, skewed, stage_sizes
+from tests.bench.nightly import growth, large_day, past_questions, skewed, sparse, stage_sizes
 from tests.bench.report import Report
 
 SUBJECTS = {
@@ -50,6 +51,7 @@ SUBJECTS = {
     "messages_through_redis": redis_messages.measure,
     "rocketmq_messages": rocketmq_messages.measure,
     "failover": failover.measure,
+    "past": past_of_a_fleet.measure,
 }
 OF_THE_REPORT = {
     "detectors": detectors.measure,
@@ -57,6 +59,7 @@ OF_THE_REPORT = {
     "nightly": large_day.measure,
     "nightly_growth": growth.measure,
     "nightly_skew": skewed.measure,
+    "nightly_sparse": sparse.measure,
     "nightly_stages": stage_sizes.measure,
     "nightly_stages_large": stage_sizes.measure_large,
     "questions": past_questions.measure,

@@ -40,17 +40,24 @@ BARE = "pointsman.bench.Bare"
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
-async def name_server(pipe: Connection, tls: TlsConfig | None = None, access: AccessSettings | None = None) -> None:
-    """Run the real one with everything on, history and snapshot on disk."""
+async def name_server(
+    pipe: Connection,
+    tls: TlsConfig | None = None,
+    access: AccessSettings | None = None,
+    *,
+    history: str = "",
+    node: str = "",
+) -> None:
+    """Run the real one with everything on, history and snapshot on disk; ``history``: a folder with the past."""
     with tempfile.TemporaryDirectory() as folder:
         config = NameServerConfig(
-            server=ServerConfig(listen="127.0.0.1:0", warm_up_seconds=0.0),
+            server=ServerConfig(listen="127.0.0.1:0", warm_up_seconds=0.0, node=node),
             routes=RoutesConfig(max_topics=10_000_000),
             remoting=RemotingConfig(listen="127.0.0.1:0"),
             tls=tls or TlsConfig(),
             access=access or AccessSettings(),
             monitoring=MonitoringConfig(listen="127.0.0.1:0"),
-            history=HistoryConfig(directory=f"{folder}/history"),
+            history=HistoryConfig(directory=history or f"{folder}/history"),
             snapshot=SnapshotConfig(directory=f"{folder}/state"),
             log=LogConfig(level="WARNING"),
         )

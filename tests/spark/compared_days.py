@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any
 
-from pointsman_report.io.past import Row
+from pointsman.history.row_format import Row
 from tests.kit.report.stated_past import StatedPast
 from tests.spark.histories import MIDNIGHT
 

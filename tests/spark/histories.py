@@ -103,7 +103,7 @@ class NameServer:
 
 
 def write_history(directory: Path, rows: Iterable[Row], *, packed: bool = False, one_file_a_day: bool = False) -> Path:
-    """Write rows as a name server would: a file for each observer and day."""
+    """Write rows as a name server would: a file for each observer and day, packed as several members of a gzip."""
     files: dict[Path, list[str]] = {}
     for row in rows:
         folder = directory / "raw" / f"dt={row['event_at'][:10]}"
@@ -113,7 +113,9 @@ def write_history(directory: Path, rows: Iterable[Row], *, packed: bool = False,
         path.parent.mkdir(parents=True, exist_ok=True)
         content = "".join(f"{line}\n" for line in lines)
         if packed:
-            path.with_suffix(".jsonl.gz").write_bytes(gzip.compress(content.encode()))
+            members = content[: len(content) // 2], content[len(content) // 2 :]
+            packed_bytes = b"".join(gzip.compress(member.encode()) for member in members)
+            path.with_suffix(".jsonl.gz").write_bytes(packed_bytes)
         else:
             path.write_text(content, encoding="utf-8")
     return directory

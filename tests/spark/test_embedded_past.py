@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from pointsman.history.past_route import ROUTE
 from pointsman_report.io import History, SparkPast, Warehouse
 from pointsman_report.io.embedded_past import EmbeddedPast
 from pointsman_report.io.past import Past
@@ -19,7 +20,7 @@ from pointsman_report.jobs import pipeline
 from pointsman_report.jobs.history_reading import Work
 from pointsman_report.parameters import Parameters
 from pointsman_report.questions.explanation import explain
-from pointsman_report.questions.past_route import ROUTE, route_at
+from pointsman_report.questions.topic_questions import route_at
 from tests.spark.histories import MIDNIGHT, Row, moment, write_history
 from tests.spark.recorded_core import TOPICS, RecordedCore
 

@@ -9,12 +9,13 @@ from zoneinfo import ZoneInfo
 import pytest
 from pyspark.sql import SparkSession
 
+from pointsman.history.past_route import NO_DATA, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteResult
 from pointsman_report.io import History, SparkPast, Warehouse
 from pointsman_report.jobs import pipeline
 from pointsman_report.jobs.compact_warehouse import compact
 from pointsman_report.jobs.history_reading import Work
 from pointsman_report.parameters import Parameters
-from pointsman_report.questions.past_route import NO_DATA, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteResult, route_at
+from pointsman_report.questions.topic_questions import route_at
 from tests.spark import route_history
 from tests.spark.histories import NameServer, broker, moment, write_history
 from tests.spark.route_history import LAST, NIGHT, TOPIC

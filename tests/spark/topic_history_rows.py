@@ -7,8 +7,8 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from pointsman_report.io.past import ROUTINE
-from pointsman_report.questions.topic_history import HistoryRow, NameServerRun, Set, TopicHistory
+from pointsman.history.row_format import ROUTINE
+from pointsman.history.topic_history import HistoryRow, NameServerRun, Set, TopicHistory
 
 _FIELDS = [field.name for field in fields(HistoryRow) if field.name not in ("at", "detail", "set")]
 

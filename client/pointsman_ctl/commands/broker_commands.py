@@ -10,15 +10,16 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import MASTER_ID, NO_MASTER, Document, enum_name, to_document
 from pointsman.wire.operator_texts import (
     counted,
     duration_text,
+    earlier_runs_text,
     evidence_text,
     guard_text,
-    printable,
     reason_text,
 )
 from pointsman.wire.wire_time import seconds_of
@@ -95,9 +96,9 @@ def flapping(invocation: Invocation, cluster: str, limit: int) -> int:
     failed.
 
     \b
-    JSON: nodes[].{addr, node, scores[].{cluster, brokerName, brokerId, penalty,
-            flapping, outages, lastEvent, lastEventAgoSeconds}}
-          or {addr, error}
+    JSON: nodes[].{addr, node, earlierRuns, scores[].{cluster, brokerName,
+            brokerId, penalty, flapping, outages, lastEvent,
+            lastEventAgoSeconds}} or {addr, error}
 
     \b
     Examples:
@@ -285,6 +286,8 @@ def _status_table(brokers: Sequence[broker_pb2.BrokerStatus]) -> Table:
 
 def flapping_parts(response: admin.ListFlappingResponse) -> Iterable[RenderableType]:
     """Show a node's penalties, the highest first."""
+    if missing := earlier_runs_text(enum_name(response, "earlier_runs")):
+        yield Text(missing, style="dim")
     if not response.scores:
         yield Text("no broker has a flap penalty")
         return

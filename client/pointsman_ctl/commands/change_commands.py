@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import enum_name
-from pointsman.wire.operator_texts import printable
 from pointsman_ctl.commands.server_changes import Outcome, change_every, cluster_of
 from pointsman_ctl.options.command_options import (
     ReplicaTarget,

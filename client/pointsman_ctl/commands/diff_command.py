@@ -12,9 +12,10 @@ from google.protobuf.json_format import ParseError
 from rich.console import RenderableType
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.json_document import Document, read_route_document, to_document
-from pointsman.wire.operator_texts import duration_text, printable
+from pointsman.wire.operator_texts import duration_text
 from pointsman_client import InvalidInputError, TopicNotFoundError
 from pointsman_ctl.options.command_options import read_addr
 from pointsman_ctl.options.invocation import Invocation, pass_invocation

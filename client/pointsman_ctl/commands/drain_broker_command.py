@@ -12,9 +12,10 @@ from google.protobuf.duration_pb2 import Duration
 from rich.console import RenderableType
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.v1 import agent_service_pb2 as wire
 from pointsman.wire.json_document import enum_name, to_document
-from pointsman.wire.operator_texts import duration_text, printable
+from pointsman.wire.operator_texts import duration_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.commands.agent_round import AgentChoice, agent_round, read_agent_addrs, warn_of_name_servers
 from pointsman_ctl.options.command_options import (

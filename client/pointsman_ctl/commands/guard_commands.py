@@ -10,10 +10,10 @@ from google.protobuf.duration_pb2 import Duration
 from rich.console import RenderableType
 from rich.text import Text
 
-from pointsman.names import MAX_TEXT_LENGTH, text_problem
+from pointsman.names import MAX_TEXT_LENGTH, printable, text_problem
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.json_document import Document, enum_name, to_document
-from pointsman.wire.operator_texts import duration_text, guard_text, printable
+from pointsman.wire.operator_texts import duration_text, guard_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import RequestRejectedError
 from pointsman_ctl.commands.server_changes import Outcome, change_every, not_there

@@ -9,9 +9,9 @@ import grpc
 from rich.console import RenderableType
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.json_document import Document
-from pointsman.wire.operator_texts import printable
 from pointsman_client import OrderTopicConfError, RequestRejectedError, Revision, TopicRoute, to_publish_queues
 from pointsman_client.pointsman_grpc.codec import to_topic_route
 from pointsman_ctl.commands.server_changes import Outcome, change_every, not_there

@@ -9,10 +9,11 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import Document, enum_name, to_document
-from pointsman.wire.operator_texts import duration_text, guard_text, printable
+from pointsman.wire.operator_texts import duration_text, guard_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.output.error_report import EXIT_FAILED

@@ -11,10 +11,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from pointsman.group_topics import is_retry_topic
+from pointsman.names import printable
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.v1 import queue_lock_service_pb2 as locks_wire
 from pointsman.wire.json_document import Document, to_document
-from pointsman.wire.operator_texts import counted, duration_text, printable
+from pointsman.wire.operator_texts import counted, duration_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.commands.agent_round import (
     AgentChoice,

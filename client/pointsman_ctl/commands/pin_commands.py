@@ -11,11 +11,11 @@ from rich.text import Text
 
 from pointsman.client_id import address_of, pin_target_problem
 from pointsman.group_topics import retry_topic
-from pointsman.names import MAX_QUEUES, registered_name_problem
+from pointsman.names import MAX_QUEUES, printable, registered_name_problem
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.json_document import to_document
-from pointsman.wire.operator_texts import printable, utc_of
+from pointsman.wire.operator_texts import utc_of
 from pointsman_ctl.commands.agent_round import (
     AgentChoice,
     QueryResult,

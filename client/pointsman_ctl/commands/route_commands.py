@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 import click
 from rich.console import RenderableType
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman.group_topics import is_group_topic
+from pointsman.names import printable
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.json_document import (
     MASTER_ID,
@@ -19,11 +21,14 @@ from pointsman.wire.json_document import (
     to_document,
     to_route_document,
 )
-from pointsman.wire.operator_texts import logical_queues_text, perm_text, printable, utc_of
+from pointsman.wire.operator_texts import logical_queues_text, perm_text, utc_of
 from pointsman_client import AbsentBroker, NoBrokerUpError
+from pointsman_ctl.commands.past_commands import past_route
 from pointsman_ctl.options.command_options import in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
+from pointsman_ctl.options.moment_options import at_option
 from pointsman_ctl.options.name_completion import complete_topics
+from pointsman_ctl.output.error_report import EXIT_OK
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table, state_cell
 
 
@@ -31,14 +36,18 @@ from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table, state_
 @click.argument("topic", callback=read_name, shell_complete=complete_topics)
 @in_cluster
 @click.option("--zone", default="", metavar="NAME", help="Only brokers of this zone, and those without a master.")
+@at_option
 @pass_invocation
-def route(invocation: Invocation, topic: str, cluster: str, zone: str) -> None:
+def route(invocation: Invocation, topic: str, cluster: str, zone: str, at: datetime | None) -> int:
     """Show the queues and brokers of TOPIC.
 
     Queries the first server in the list that responds. PERM: r readable, w writable. WEIGHT: messages for each queue
     while others get one, shown if it is not 1 everywhere. A broker name without a broker of id 0 has NO MASTER: it can
     be read but not written. If all brokers of the topic are down, it shows why and since when, and exits 1. The JSON
     has the keys of RocketMQ's TopicRouteData, and more.
+
+    With --at, the route as all servers listed returned it at that time, from their history, side by side; exits 1 if
+    there was none, they disagreed, or a server failed. JSON then: as of `pointsman-report route-at`, and nodes[].
 
     \b
     JSON: topic, orderTopicConf, filterServerTable,
@@ -57,15 +66,20 @@ def route(invocation: Invocation, topic: str, cluster: str, zone: str) -> None:
     Examples:
       pointsmanctl route orders
       pointsmanctl route orders --cluster DefaultCluster --zone z1
+      pointsmanctl --namesrv ns1:9876,ns2:9876 route orders --at 2026-11-27T03:12Z
       pointsmanctl --output json route orders | jq '.brokerDatas[].brokerAddrs'
     """
-
+    if at is not None:
+        if zone:
+            raise click.UsageError("--zone is not for --at: the history has the routes of all zones")
+        return past_route(invocation, topic, cluster, at)
     response = invocation.query_first(
         lambda server, deadline: server.route(topic, deadline, cluster=cluster, zone=zone)
     )
     invocation.show(to_route_document(response), route_parts(response))
     if response.absent_brokers:
         raise NoBrokerUpError(topic, [_absent(broker) for broker in response.absent_brokers])
+    return EXIT_OK
 
 
 @click.command()

@@ -9,9 +9,9 @@ import click
 import grpc
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.wire.error_details import ErrorDetails
 from pointsman.wire.json_document import Document
-from pointsman.wire.operator_texts import printable
 from pointsman_client import RequestRejectedError
 from pointsman_ctl.options.invocation import Invocation
 from pointsman_ctl.output.error_report import BrokerClusterUnknownError

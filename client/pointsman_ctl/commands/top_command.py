@@ -17,10 +17,11 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import Document, enum_name, to_document
-from pointsman.wire.operator_texts import duration_text, moment_text, printable, reason_text, time_text
+from pointsman.wire.operator_texts import duration_text, moment_text, reason_text, time_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import RequestRejectedError
 from pointsman_ctl.commands.broker_commands import brokers_by_state, guard_lines, is_flapping

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import click
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import Document, enum_name
-from pointsman.wire.operator_texts import counted, duration_text, printable
+from pointsman.wire.operator_texts import counted, duration_text
 from pointsman_client import (
     AccessDeniedError,
     InvalidInputError,

@@ -18,9 +18,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from pointsman.backoff import FullJitterBackoff
+from pointsman.names import printable
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.json_document import Document, to_document, to_route_document
-from pointsman.wire.operator_texts import moment_text, printable, time_text
+from pointsman.wire.operator_texts import moment_text, time_text
 from pointsman_client import NameServerFailedError, NameServersUnavailableError
 from pointsman_ctl.commands.route_commands import route_parts
 from pointsman_ctl.options.command_options import duration_option, in_cluster, read_names

@@ -10,27 +10,32 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.broker_explanation import (
     Fact,
     event_sentence,
     gone_facts,
     gone_since,
+    outage_facts,
     position_of_status,
     replica_facts,
     since_text,
 )
 from pointsman.wire.json_document import Document, enum_name, to_document
-from pointsman.wire.operator_texts import moment_text, printable, time_text, utc_of
-from pointsman.wire.outage_timeline import NOT_ROUTED, Outage, Position, TimelineEvent
+from pointsman.wire.operator_texts import earlier_runs_text, moment_text, time_text, utc_of
+from pointsman.wire.outage_timeline import NOT_ROUTED, Outage, Position, TimelineEvent, timeline_of
 from pointsman_ctl.options.command_options import in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
+from pointsman_ctl.options.moment_options import at_option
 from pointsman_ctl.options.name_completion import complete_all_broker_names
-from pointsman_ctl.output.error_report import BrokerNotFoundError
-from pointsman_ctl.output.output_layout import ALARM, STATE_STYLES, node_documents, node_parts
+from pointsman_ctl.output.error_report import EXIT_FAILED, EXIT_OK, BrokerNotFoundError
+from pointsman_ctl.output.output_layout import ALARM, STATE_STYLES, WARNING, node_documents, node_parts
 from pointsman_ctl.servers.name_servers import BrokerHistory
+from pointsman_ctl.servers.past_answers import agree
 from pointsman_ctl.servers.server_calls import NodeResponse
 
+MAX_PAST_EVENTS = 1_000
 _FACT_WIDTH = len("heartbeat")
 
 
@@ -38,39 +43,93 @@ _FACT_WIDTH = len("heartbeat")
 @click.argument("broker", callback=read_name, shell_complete=complete_all_broker_names)
 @in_cluster
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Events per server.")
+@at_option
 @pass_invocation
-def why(invocation: Invocation, broker: str, cluster: str, limit: int) -> int:
+def why(invocation: Invocation, broker: str, cluster: str, limit: int, at: datetime | None) -> int:
     """Explain the state of BROKER and its past outages.
 
     For each replica: its state, the rule that applies, and the evidence. Then the timeline, oldest first: the effect of
     each event on the routes, and the length of each outage. Also for departed brokers. Queries all servers listed;
-    exits 1 if one failed, or if none has an event of the broker.
+    exits 1 if one failed, or if none has an event of the broker. At its start a name server reads its events back.
+
+    With --at, the state and the last events up to that time, from the history files of all servers listed; exits 1 also
+    if they disagreed.
 
     \b
-    JSON: brokerName, nodes[].{addr, node, brokers[].{as in brokers},
-            guards[].{as in guard}, outages[], events[]} or {addr, error};
+    JSON: brokerName, nodes[].{addr, node, earlierRuns,
+            brokers[].{as in brokers}, guards[].{as in guard}, outages[],
+            events[]} or {addr, error};
           outages[].{cluster, brokerName, brokerId, beganAt, beginKnown,
             endedAt, seconds, planned, plannedSeconds, newProcess};
           events[].{eventAt, event, reason, cluster, brokerName, brokerId,
             brokerAddr, generation, incarnation, intervalSeconds, state,
-            planned, seq, detail}
+            planned, seq, bootId, detail};
+          with --at: brokerName, at, agreed, nodes[].{addr, node, nodeState,
+            rowsMissing, replicas[].{cluster, brokerName, brokerId,
+            brokerAddr, state, planned, since, event, reason, recordedAt},
+            outages[], events[]} or {addr, error}
 
     \b
     Examples:
       pointsmanctl why broker-a
       pointsmanctl --namesrv ns1:9876,ns2:9876 why broker-a --limit 5
+      pointsmanctl why broker-a --at 2026-11-27T03:12Z
       pointsmanctl -o json why broker-a | jq '.nodes[].outages'
     """
+    if at is not None:
+        return _why_then(invocation, broker, cluster, at, limit)
     nodes = invocation.query_every(
         lambda server, deadline: server.history(deadline, cluster=cluster, broker_name=broker)
     )
-    if all(
-        node.response is not None and not (node.response.brokers or node.response.timeline.events) for node in nodes
-    ):
+    if all(node.response is not None and not node.response.may_know for node in nodes):
         raise BrokerNotFoundError(broker, cluster)
     return invocation.finish(
         nodes, to_why_document(broker, nodes, limit=limit), why_parts(nodes, limit=limit, now=datetime.now(UTC))
     )
+
+
+def _why_then(invocation: Invocation, broker: str, cluster: str, at: datetime, limit: int) -> int:
+    """Show a broker name as it was at a moment."""
+    request = admin.GetPastBrokerRequest(broker_name=broker, cluster=cluster, limit=min(limit, MAX_PAST_EVENTS))
+    request.at.FromDatetime(at)
+    nodes = invocation.patient().query_every(lambda server, deadline: server.past_broker(request, deadline))
+    responses = [node.response for node in nodes if node.response is not None]
+    if responses and len(responses) == len(nodes) and not any(each.replicas or each.events for each in responses):
+        raise BrokerNotFoundError(broker, cluster)
+    is_agreed = agree(responses)
+
+    def document(response: admin.GetPastBrokerResponse) -> Document:
+        outages = timeline_of(response.events).outages
+        return to_document(response) | {"outages": list(map(_to_outage, outages))}
+
+    def parts() -> Iterable[RenderableType]:
+        yield Text(f"at {time_text(at)} (UTC)", style="bold")
+        if not is_agreed:
+            yield Text("the name servers disagreed", style=ALARM)
+        yield from node_parts(nodes, lambda response: _replicas_then(response, at))
+
+    found = {"brokerName": broker, "at": moment_text(at), "agreed": is_agreed, **node_documents(nodes, document)}
+    return invocation.finish(nodes, found, parts()) or (EXIT_OK if is_agreed else EXIT_FAILED)
+
+
+def _replicas_then(response: admin.GetPastBrokerResponse, at: datetime) -> Iterable[RenderableType]:
+    timeline = timeline_of(response.events)
+    if not response.node_state:
+        yield Text("this name server was not running then, or its rows are missing", style=WARNING)
+    elif not response.replicas:
+        yield Text("it had no replica then")
+    if response.rows_missing:
+        yield Text(f"{response.rows_missing} rows of the two days before are missing", style=WARNING)
+    for one in response.replicas:
+        position = (one.identity.cluster, one.identity.broker_name, one.identity.broker_id)
+        since = f"since {time_text(utc_of(one.since))} (UTC)" if one.HasField("since") else "since unknown"
+        yield _heading(position, one.identity.addr, one.state or "UNKNOWN", since)
+        planned = ", planned" if one.planned else ""
+        reason = f"{printable(one.event)} {printable(one.reason)}".rstrip() + planned
+        yield from _facts([("reason", reason), ("last row", f"{time_text(utc_of(one.recorded_at))} (UTC)")])
+        yield from _facts(outage_facts(timeline.outage_of(position), at))
+    yield ""
+    yield from _event_lines(timeline.events)
 
 
 def to_why_document(broker_name: str, nodes: Iterable[NodeResponse[BrokerHistory]], *, limit: int) -> Document:
@@ -80,6 +139,7 @@ def to_why_document(broker_name: str, nodes: Iterable[NodeResponse[BrokerHistory
         clusters = sorted({status.identity.cluster for status in response.brokers} & set(response.guards))
         return {
             "node": response.node,
+            "earlierRuns": response.earlier_runs,
             "brokers": list(map(to_document, response.brokers)),
             "guards": [to_document(response.guards[cluster]) for cluster in clusters],
             "outages": list(map(_to_outage, response.timeline.outages)),
@@ -114,6 +174,8 @@ def why_parts(nodes: Sequence[NodeResponse[BrokerHistory]], *, limit: int, now: 
     def history(response: BrokerHistory) -> Iterable[RenderableType]:
         yield from _replicas(response, now)
         yield ""
+        if missing := earlier_runs_text(response.earlier_runs):
+            yield Text(missing, style="dim")
         events = response.timeline.events[-limit:]
         if events:
             yield from _event_lines(events)
@@ -162,8 +224,8 @@ def _event_lines(events: Sequence[TimelineEvent]) -> Iterable[RenderableType]:
         yield _line(row, widths, style=STATE_STYLES.get(step.event.state, "") if step.event.state != "UP" else "")
         # Events of a replica group have no address.
         where = ", ".join(filter(None, (step.event.identity.cluster, printable(step.event.identity.addr))))
-        sentence = event_sentence(step)
-        yield Padding(Text(f"{where}: {sentence}" if sentence else where, style="dim"), (0, 0, 0, 4), expand=False)
+        line = ": ".join(filter(None, (where, event_sentence(step))))
+        yield Padding(Text(line, style="dim"), (0, 0, 0, 4), expand=False)
 
 
 def _row(event: admin.BrokerEvent) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import click
 from rich.console import RenderableType
@@ -31,6 +31,10 @@ from pointsman_ctl.servers.server_calls import (
     query_first,
 )
 
+DEFAULT_TIMEOUT_SECONDS = 3.0
+PAST_TIMEOUT_SECONDS = 35.0
+"""A name server answers one question about the past at a time, each within 30 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
@@ -54,6 +58,12 @@ class Invocation:
     def rocketmq_access(self) -> RocketmqAccess:
         """How to connect to RocketMQ's servers."""
         return self.access.to_rocketmq(with_tls=is_rocketmq(self.name_servers[0]))
+
+    def patient(self) -> Invocation:
+        """Return this with the timeout of questions about the past, unless another one was given."""
+        if self.timeout_seconds != DEFAULT_TIMEOUT_SECONDS:
+            return self
+        return replace(self, timeout_seconds=PAST_TIMEOUT_SECONDS)
 
     def connections(self) -> AbstractAsyncContextManager[To[PointsmanNameServer]]:
         """Return the connections to name servers of one run."""

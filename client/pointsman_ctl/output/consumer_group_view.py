@@ -11,9 +11,10 @@ from typing import TypeAlias
 from rich.console import RenderableType
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import enum_name
-from pointsman.wire.operator_texts import counted, duration_text, printable, rate_text, utc_of
+from pointsman.wire.operator_texts import counted, duration_text, rate_text, utc_of
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.output.group_queue_view import STYLES, GroupQueuesView, standing_lines
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table

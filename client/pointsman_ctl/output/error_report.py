@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from pointsman.names import is_rocketmq
-from pointsman.wire.operator_texts import printable
+from pointsman.names import is_rocketmq, printable
 from pointsman_client import (
     AccessDeniedError,
     AgentFailedError,

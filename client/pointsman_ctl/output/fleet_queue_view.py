@@ -8,8 +8,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
-from pointsman.wire.operator_texts import counted, duration_text, printable, rate_text
+from pointsman.wire.operator_texts import counted, duration_text, rate_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
 

@@ -12,9 +12,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from pointsman.group_topics import is_retry_topic
+from pointsman.names import printable
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import Document, enum_name
-from pointsman.wire.operator_texts import counted, duration_text, printable, rate_text
+from pointsman.wire.operator_texts import counted, duration_text, rate_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
 from pointsman_ctl.servers.agent_queries import AgentQueues, QueueCache

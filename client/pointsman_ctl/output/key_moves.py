@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from pointsman.names import printable
 from pointsman.wire.json_document import Document
-from pointsman.wire.operator_texts import printable
 from pointsman_client import MessageQueue, OrderTopicConfError, TopicRoute, to_publish_queues
 
 MAX_HASHES = 100_000

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.wire.json_document import Document
-from pointsman.wire.operator_texts import counted, duration_text, printable
+from pointsman.wire.operator_texts import counted, duration_text
 from pointsman_ctl.output.output_layout import WARNING, new_table
 from pointsman_ctl.servers.name_servers import Key, NodeDigests, NodeSettings, Setting
 

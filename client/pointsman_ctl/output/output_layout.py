@@ -12,8 +12,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pointsman.names import printable
 from pointsman.wire.json_document import Document, to_document
-from pointsman.wire.operator_texts import printable
 from pointsman_ctl.output.error_report import failure_sentence, to_error_report
 from pointsman_ctl.servers.server_calls import NodeResponse
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from pointsman.names import printable
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.json_document import enum_name
-from pointsman.wire.operator_texts import logical_queues_text, perm_text, printable
+from pointsman.wire.operator_texts import logical_queues_text, perm_text
 from pointsman_ctl.output.output_layout import ALARM
 
 UNWEIGHTED = ("queue weight", "1")

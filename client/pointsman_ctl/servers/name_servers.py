@@ -23,11 +23,13 @@ from pointsman_client import (
     TopicNotFoundError,
 )
 from pointsman_client.pointsman_grpc.links import NameServerLink
+from pointsman_ctl.servers.past_answers import PastPage
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess, RocketmqNameServer
 from pointsman_ctl.servers.server_calls import To
 
 TOPICS_PER_PAGE = 10_000
 DIGESTS_PER_PAGE = 10_000
+EVENTS_PER_PAGE = 1_000
 SAME_WITHIN_SECONDS = 60.0
 """Tolerance: a change reaches one server after the other, and each counts its own remaining time."""
 Key: TypeAlias = tuple[str, ...]
@@ -54,6 +56,13 @@ class BrokerHistory:
     guards: Mapping[str, admin.GuardStatus]
     """By cluster."""
     timeline: Timeline
+    earlier_runs: str = "UNSPECIFIED"
+    """What the node knows of events before its start, as in ``EarlierRuns``."""
+
+    @property
+    def may_know(self) -> bool:
+        """Return whether the node has anything of the broker, or may have once it has read its history."""
+        return bool(self.brokers or self.timeline.events) or self.earlier_runs == "READING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +219,50 @@ class PointsmanNameServer(NameServerLink):
 
         found, events = await asyncio.gather(here(), self._events(deadline, cluster=cluster, broker_name=broker_name))
         guards = {guard.cluster: guard for guard in found.info.guards}
-        return BrokerHistory(events.node, found.brokers, guards, timeline_of(events.events))
+        earlier = enum_name(events, "earlier_runs")
+        return BrokerHistory(events.node, found.brokers, guards, timeline_of(events.events), earlier)
 
     async def _events(self, deadline: float, *, cluster: str, broker_name: str) -> admin.ListBrokerEventsResponse:
         request = admin.ListBrokerEventsRequest(cluster=cluster, broker_name=broker_name)
         return await self.call(self.admin.ListBrokerEvents, request, deadline=deadline)
+
+    async def past_route(self, request: admin.GetPastRouteRequest, deadline: float) -> admin.GetPastRouteResponse:
+        """Return the route of a topic at a moment."""
+        return await self.call(self.admin.GetPastRoute, request, deadline=deadline)
+
+    async def past_broker(self, request: admin.GetPastBrokerRequest, deadline: float) -> admin.GetPastBrokerResponse:
+        """Return the replicas of a broker name at a moment, and its events up to then."""
+        return await self.call(self.admin.GetPastBroker, request, deadline=deadline)
+
+    async def past_events(
+        self, request: admin.ListPastEventsRequest, limit: int, deadline: float
+    ) -> PastPage[admin.BrokerEvent]:
+        """Return the newest events, at most ``limit``."""
+        found: list[admin.BrokerEvent] = []
+        page = admin.ListPastEventsRequest()
+        page.CopyFrom(request)
+        while True:
+            page.page_size = min(limit - len(found), EVENTS_PER_PAGE)
+            response = await self.call(self.admin.ListPastEvents, page, deadline=deadline)
+            found += response.events
+            page.page_token = response.next_page_token
+            if not page.page_token or len(found) >= limit:
+                return PastPage(response.node, found, is_cut=bool(page.page_token))
+
+    async def changes(
+        self, request: admin.ListChangesRequest, limit: int, deadline: float
+    ) -> PastPage[admin.OperatorChange]:
+        """Return the newest changes by operators, at most ``limit``."""
+        found: list[admin.OperatorChange] = []
+        page = admin.ListChangesRequest()
+        page.CopyFrom(request)
+        while True:
+            page.page_size = min(limit - len(found), EVENTS_PER_PAGE)
+            response = await self.call(self.admin.ListChanges, page, deadline=deadline)
+            found += response.changes
+            page.page_token = response.next_page_token
+            if not page.page_token or len(found) >= limit:
+                return PastPage(response.node, found, is_cut=bool(page.page_token))
 
     async def digests(self, deadline: float) -> NodeDigests:
         """Return the digests of all routes and the operator settings."""

@@ -6,6 +6,8 @@ restart has a ``check_`` method. It raises what the change would raise now, and 
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from pointsman.wire.refusals import refuse_if_any
@@ -32,6 +34,9 @@ from pointsman_namesrv.core.saved_settings import (
     refuse_beyond,
     wipe_key,
 )
+
+MAX_RECORDED_CHARACTERS = 1_024
+"""Longest value of a key that the history has; of a longer one it has length and digest."""
 
 Events = tuple[Event, ...]
 
@@ -79,10 +84,15 @@ class Eviction:
 
 
 class Administration:
-    """Changes of one name server. ``by`` is the operator's name as the request states it."""
+    """Changes of one name server. ``by`` is the operator's name as the request states it.
 
-    def __init__(self, core: NameServer) -> None:
+    Events have the previous value as ``before``. ``hidden_namespaces``: of their keys events have no value, only its
+    length and digest.
+    """
+
+    def __init__(self, core: NameServer, *, hidden_namespaces: Collection[str] = ()) -> None:
         self._core = core
+        self._hidden_namespaces = frozenset(hidden_namespaces)
 
     def check_write_perm(self, key: GroupKey, *, writable: bool) -> Rows:
         """See :meth:`set_write_perm`."""
@@ -99,7 +109,7 @@ class Administration:
         group = self._core.routes.groups.get(key)
         contributor = None if group is None else group.contributor()
         topic_count = 0 if contributor is None else len(contributor.registration.topics)
-        detail: dict[str, object] = {"topics": topic_count, "by": by}
+        detail: dict[str, object] = {"topics": topic_count, "before": not writable, "by": by}
         event = write_perm_event(key, Reason.ADMIN, writable=writable, detail=detail)
         return PermChange(topic_count, changed, (event,) if changed else ())
 
@@ -141,11 +151,18 @@ class Administration:
         An order configuration with more queues than a registered broker has of the topic is an InvalidRequest.
         """
         self.check_put_kv(namespace, key, value)
+        before = self._core.kv.get(namespace, key)
         if not self._core.kv.put(namespace, key, value):
             return Change(False, ())
         if namespace == ORDER_TOPIC_NAMESPACE:
             self._core.routes.set_order_topic(key, value)
-        detail: dict[str, object] = {"namespace": namespace, "key": key, "value": value, "by": by}
+        detail: dict[str, object] = {
+            "namespace": namespace,
+            "key": key,
+            "value": self._recorded(namespace, value),
+            "before": self._recorded(namespace, before),
+            "by": by,
+        }
         return Change(True, (Event(kind=EventKind.KV_CHANGED, reason=Reason.ADMIN, detail=detail),))
 
     def check_delete_kv(self, namespace: str, key: str) -> Rows:
@@ -155,11 +172,19 @@ class Administration:
 
     def delete_kv(self, namespace: str, key: str, *, by: str) -> Change:
         """Remove one key; its event has no value. Raises KvNotFound."""
+        before = self._core.kv.get(namespace, key)
         self._core.kv.delete(namespace, key)
         if namespace == ORDER_TOPIC_NAMESPACE:
             self._core.routes.set_order_topic(key, "")
-        detail: dict[str, object] = {"namespace": namespace, "key": key, "by": by}
+        recorded = self._recorded(namespace, before)
+        detail: dict[str, object] = {"namespace": namespace, "key": key, "before": recorded, "by": by}
         return Change(True, (Event(kind=EventKind.KV_CHANGED, reason=Reason.ADMIN, detail=detail),))
+
+    def _recorded(self, namespace: str, value: str | None) -> object:
+        """Return a value of a key as events have it; None: it was not set."""
+        if value is None or (len(value) <= MAX_RECORDED_CHARACTERS and namespace not in self._hidden_namespaces):
+            return value
+        return {"length": len(value), "sha256": hashlib.sha256(value.encode()).hexdigest()}
 
     def check_guard(self, cluster: str, mode: GuardMode, *, until: float | None) -> Rows:
         """See :meth:`set_guard`."""
@@ -184,7 +209,10 @@ class Administration:
         before = guard.status(cluster)
         turned = guard.set_mode(cluster, mode, until=until, now=now)
         after = guard.status(cluster)
-        asked: dict[str, object] = {"mode": mode.value, "by": by}
+        held: dict[str, object] = {"mode": before.mode.value}
+        if before.mode_until is not None:
+            held["seconds"] = round(max(0.0, before.mode_until - now), 3)
+        asked: dict[str, object] = {"mode": mode.value, "before": held, "by": by}
         if seconds is not None:
             asked["seconds"] = seconds
         if turned:
@@ -209,12 +237,17 @@ class Administration:
         Raises LimitExceeded.
         """
         windows = self._core.maintenance
+        window = windows.window(key)
+        before = None
+        if window is not None:
+            before = {"seconds": round(max(0.0, window.until - now), 3), "note": window.note, "by": window.by}
         if seconds is None:
             if not windows.close(key):
                 return Change(False, ())
-            return Change(True, (_maintenance(EventKind.MAINTENANCE_OFF, key, {"note": note, "by": by}),))
+            ended: dict[str, object] = {"note": note, "before": before, "by": by}
+            return Change(True, (_maintenance(EventKind.MAINTENANCE_OFF, key, ended),))
         windows.open(key, until=now + seconds, note=note, by=by)
-        detail: dict[str, object] = {"seconds": seconds, "note": note, "by": by}
+        detail: dict[str, object] = {"seconds": seconds, "note": note, "before": before, "by": by}
         return Change(True, (_maintenance(EventKind.MAINTENANCE_ON, key, detail),))
 
     def evict(self, cluster: str, broker_name: str, broker_id: int, *, by: str, now: float) -> Eviction:

@@ -2,18 +2,21 @@
 
 Each event adds points, and the sum halves with every half-life. A flag is set above one threshold and cleared below a
 lower one. For operators only: no route depends on it. A broker is its position (cluster, broker name, broker id), so
-that one that returns under another address keeps its penalty. Penalties begin at zero with each run; the nightly report
-carries them from day to day.
+that one that returns under another address keeps its penalty. A start counts the events of earlier runs again
+(:class:`ReplayedPenalties`); the nightly report carries penalties from day to day.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.core.maintenance import MaintenanceWindows
 from pointsman_namesrv.core.model import Position, Reason
+from pointsman_namesrv.core.node_refusals import LimitExceeded
 from pointsman_namesrv.core.replica_state import ROUTED
 
 MAX_POSITIONS = 20_000
@@ -43,6 +46,11 @@ class FlapRules:
     """A planned SHUTDOWN that returned within ``shutdown_return``."""
     late: float = 100.0
     shutdown_return: float = 300.0
+
+    @property
+    def remembered_seconds(self) -> float:
+        """Return the age at which the highest penalty has decayed to less than :data:`LEAST_SHOWN`."""
+        return self.half_life * math.log2(self.ceiling / LEAST_SHOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,3 +194,30 @@ class Penalties:
 
     def __len__(self) -> int:
         return len(self._records)
+
+
+class ReplayedPenalties:
+    """Penalties from the events of earlier runs, oldest first, and then from those of this run.
+
+    They equal those of a run that recorded all of these events itself.
+    """
+
+    def __init__(self) -> None:
+        self.penalties = Penalties()
+        self._windows = MaintenanceWindows()
+
+    def add_earlier(self, event: Event, *, at: float) -> None:
+        """Add an event of an earlier run; ``at``: monotonic seconds of this run.
+
+        Its maintenance windows follow from the events alone: the windows of today are not those of then.
+        """
+        if event.broker is not None:
+            in_window = self._windows.covers(event.broker.identity.group_key, now=at)
+            self.penalties.record(event, now=at, in_window=in_window)
+        elif event.group is not None and event.kind in {EventKind.MAINTENANCE_ON, EventKind.MAINTENANCE_OFF}:
+            self._windows.end_overdue(now=at)
+            self._windows.close(event.group)
+            seconds = event.detail.get("seconds")
+            if isinstance(seconds, int | float):  # of MAINTENANCE_ON
+                with suppress(LimitExceeded):  # the rows that ended others may be lost
+                    self._windows.open(event.group, until=at + seconds)

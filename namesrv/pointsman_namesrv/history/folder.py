@@ -12,7 +12,8 @@ from pathlib import Path
 
 _DAY = re.compile(r"dt=(\d{4}-\d{2}-\d{2})")
 _NAME = re.compile(r"\.?(?P<node>[^-]*).*\.jsonl(?P<packed>\.gz)?")
-_CHUNK = 1024 * 1024
+MEMBER_BYTES = 256 * 1024
+"""Uncompressed bytes of one member of a gzip: questions about the past read single members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,11 @@ def day_folders(raw: Path) -> list[tuple[date, Path]]:
 
 def history_files(raw: Path) -> list[HistoryFile]:
     """Return every file of the history, the oldest first. Raises OSError when the folder cannot be read."""
-    return [file for day, folder in day_folders(raw) for file in _files_of(day, folder)]
+    return [file for day, folder in day_folders(raw) for file in files_of(day, folder)]
 
 
-def _files_of(day: date, folder: Path) -> list[HistoryFile]:
+def files_of(day: date, folder: Path) -> list[HistoryFile]:
+    """Return the files of a day's folder, the oldest first; none if it does not exist."""
     return sorted(_in(day, folder), key=lambda file: (file.modified_at, file.path.name))
 
 
@@ -91,9 +93,12 @@ def pack(path: Path) -> None:
     partial = path.with_name(f".{path.name}.gz")
     try:
         with path.open("rb") as plain, partial.open("wb") as raw:
-            with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
-                while lines := plain.readlines(_CHUNK):
-                    packed.write(b"".join(lines if lines[-1].endswith(b"\n") else lines[:-1]))
+            while True:
+                lines = plain.readlines(MEMBER_BYTES)
+                is_torn = bool(lines) and not lines[-1].endswith(b"\n")
+                raw.write(gzip.compress(b"".join(lines[:-1] if is_torn else lines), 6, mtime=0))
+                if not lines:
+                    break
             raw.flush()
             os.fsync(raw.fileno())
     except OSError:

@@ -7,6 +7,8 @@ import fcntl
 import os
 from pathlib import Path
 
+MAX_NOTE_BYTES = 100
+
 
 class InUse(OSError):
     """Another process holds the lock."""
@@ -40,6 +42,17 @@ class FolderLock:
                 raise InUse(f"{self._path} is held by another process") from None
             raise
         return descriptor
+
+    def exchange_note(self, note: str) -> str:
+        """Write a line into the lock file and return the one that was there; empty: none, or it cannot be read."""
+        try:
+            with self._path.open("r+b") as file:
+                before = file.readline(MAX_NOTE_BYTES).decode("ascii", "replace").strip()
+                file.seek(0)
+                file.write(f"{note}\n".encode())  # in place: also on a full disk
+        except OSError:
+            return ""
+        return before
 
     def release(self) -> None:
         """Release the lock."""

@@ -52,6 +52,9 @@ class HistoryFiles:
         """The node's name in file names."""
         self.closed = 0
         """Number of closed files."""
+        self.previous_boot_id = ""
+        """The run before this one, as it named itself; empty: unknown."""
+        self._boot_id = boot_id
         self._stem = f"{self.node}-{boot_id}"
         self._number = 0
         self._lock = FolderLock(directory / f".{self.node}.lock")
@@ -78,6 +81,8 @@ class HistoryFiles:
                 "history folder cannot be locked; a second name server on it would go unnoticed",
                 extra={"facts": {"error": str(error)}},
             )
+        if self._boot_id:
+            self.previous_boot_id = self._lock.exchange_note(self._boot_id)
 
     def release(self) -> None:
         """Release the lock, so that another process can write this node's history."""

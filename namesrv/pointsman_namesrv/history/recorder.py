@@ -68,6 +68,16 @@ class Recorder:
         return self._overflowed + self._lost
 
     @property
+    def previous_boot_id(self) -> str:
+        """Return the run before this one, after :meth:`start`; empty: unknown."""
+        return self._files.previous_boot_id if self._files is not None else ""
+
+    @property
+    def last_seq(self) -> int:
+        """Return the number of the last row."""
+        return self._seq
+
+    @property
     def is_pressed(self) -> bool:
         """Return whether the queue is more than half full; large writers that can wait should then pause."""
         return self._waiting.is_half_full
@@ -97,7 +107,10 @@ class Recorder:
         for event in events:
             rows = row_count(event)
             uptime = self._clock.monotonic() - self._started_at
-            record = Record(event, self._clock.utc_now(), round(uptime * 1000), self._seq + 1, rows)
+            at = self._clock.utc_now()
+            # As precise as its row, so that a restart does not change it.
+            at = at.replace(microsecond=at.microsecond // 1000 * 1000)
+            record = Record(event, at, round(uptime * 1000), self._seq + 1, rows)
             self._seq += rows
             self.recent.add(record)
             level = _level(event)

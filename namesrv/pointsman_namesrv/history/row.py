@@ -30,6 +30,15 @@ class Record:
     """Number of the record's first row. Rows count from 1 in each run, before the queue: a gap is lost data."""
     rows: int = 1
     """Number of its rows, numbered from ``seq`` on."""
+    run: int = 0
+    """The run that recorded it: 0 this one, -1 the one before it, and so on."""
+    boot_id: str = ""
+    """Names that run in the history; empty: this one."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Return its place among all records: clocks may be set back, runs and numbers are not."""
+        return self.run, self.seq
 
 
 def row_count(event: Event) -> int:

@@ -38,10 +38,11 @@ class OperatorCodes:
         clock: Clock,
         record: RecordEvents,
         shown: Callable[[], dict[str, str]],
+        administration: Administration,
     ) -> None:
         self._core = core
         self._settings = settings
-        self._administration = Administration(core)
+        self._administration = administration
         self._clock = clock
         self._record = record
         self._shown = shown

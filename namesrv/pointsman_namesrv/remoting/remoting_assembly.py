@@ -10,6 +10,7 @@ from pointsman.daemon.access.fair_bound import FairBound
 from pointsman.names import split_addr
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.core.additive import AdditiveRegistrations
+from pointsman_namesrv.core.administration import Administration
 from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.name_server import NameServer
@@ -74,7 +75,14 @@ def remoting_server(
             "supportActingMaster": _java(remoting.support_acting_master),
         }
 
-    operators = OperatorCodes(core, settings, clock=clock, record=record, shown=shown)
+    operators = OperatorCodes(
+        core,
+        settings,
+        clock=clock,
+        record=record,
+        shown=shown,
+        administration=Administration(core, hidden_namespaces=config.history.hide_kv),
+    )
     requests = Requests(tables, brokers, operators, lifecycle=lifecycle, metrics=metrics, record=record, access=access)
     return RemotingServer(
         requests,

@@ -34,6 +34,7 @@ from pointsman_namesrv.history.recent import RecentEvents
 from pointsman_namesrv.rpc import admin_codec, broker_codec
 from pointsman_namesrv.rpc.inspection import Inspection, Node
 from pointsman_namesrv.rpc.live_queue_queries import LiveQueueQueries
+from pointsman_namesrv.rpc.past_queries import PastQueries
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 from pointsman_namesrv.settings.settings_keeper import Done, SettingsKeeper
 
@@ -44,7 +45,7 @@ ChangeT = TypeVar("ChangeT", PermChange, TopicDeletion, Change, GuardChange)
 
 
 class AdminServicer(Inspection):
-    """Every call of the service: the changes here, the queries in :class:`Inspection`."""
+    """Every call of the service: the changes here, the queries in :class:`Inspection` and :class:`PastQueries`."""
 
     def __init__(
         self,
@@ -57,11 +58,17 @@ class AdminServicer(Inspection):
         clock: Clock,
         node: Node,
         settings: SettingsKeeper,
+        administration: Administration,
+        past: PastQueries,
     ) -> None:
         super().__init__(core, recent, hub, live_queues=live_queues, clock=clock, node=node)
-        self._administration = Administration(core)
+        self._administration = administration
         self._record = record
         self._settings = settings
+        self.get_past_route = past.get_past_route
+        self.get_past_broker = past.get_past_broker
+        self.list_past_events = past.list_past_events
+        self.list_changes = past.list_changes
 
     async def set_write_perm(
         self, request: wire.SetWritePermRequest, caller: Caller | None = None

@@ -24,6 +24,7 @@ from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.request_rules import name_violations
 from pointsman_namesrv.core.saved_settings import Setting, SettingKey, SettingKind
 from pointsman_namesrv.history.row import Record
+from pointsman_namesrv.history.startup_memory import EarlierRuns
 from pointsman_namesrv.rpc import broker_codec
 from pointsman_namesrv.rpc.watch_hub import WatcherFacts
 
@@ -96,7 +97,13 @@ def broker_event(record: Record) -> wire.BrokerEvent:
     if event.broker is None and event.group is not None:
         encoded.identity.cluster = event.group.cluster
         encoded.identity.broker_name = event.group.broker_name
+    encoded.boot_id = record.boot_id
     return encoded
+
+
+def to_earlier_runs(known: EarlierRuns) -> wire.EarlierRuns.ValueType:
+    """Encode."""
+    return wire.EarlierRuns.Value(f"EARLIER_RUNS_{known}")
 
 
 def flap_score(score: FlapScore, *, now: float) -> wire.FlapScore:

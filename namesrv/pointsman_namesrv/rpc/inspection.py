@@ -20,6 +20,7 @@ from pointsman_namesrv.core.node_refusals import ClusterNotFound
 from pointsman_namesrv.core.request_rules import name_violations
 from pointsman_namesrv.core.saved_settings import settings_of
 from pointsman_namesrv.history.recent import RecentEvents
+from pointsman_namesrv.history.startup_memory import EarlierRuns
 from pointsman_namesrv.rpc import admin_codec, broker_codec
 from pointsman_namesrv.rpc.live_queue_queries import LiveQueueQueries, Pause
 from pointsman_namesrv.rpc.route_codec import route_response
@@ -59,6 +60,8 @@ class Node:
     """Sizes outside the core; the core's are added."""
     problems: Callable[[], Sequence[str]]
     """Problems of the node itself, for operators."""
+    earlier_runs: Callable[[], EarlierRuns]
+    """What is known of events before this start."""
 
 
 class Inspection:
@@ -118,7 +121,9 @@ class Inspection:
                 break
             events.append(admin_codec.broker_event(record))
             size += events[-1].ByteSize()
-        return wire.ListBrokerEventsResponse(events=reversed(events), node=self._node.name)
+        return wire.ListBrokerEventsResponse(
+            events=reversed(events), node=self._node.name, earlier_runs=self.earlier_runs()
+        )
 
     def list_flapping(self, request: wire.ListFlappingRequest) -> wire.ListFlappingResponse:
         """Return brokers by penalty. Raises ClusterNotFound."""
@@ -128,8 +133,14 @@ class Inspection:
         now = self._clock.monotonic()
         scores = self._core.penalties.top(now=now, cluster=request.cluster, limit=limit)
         return wire.ListFlappingResponse(
-            scores=[admin_codec.flap_score(score, now=now) for score in scores], node=self._node.name
+            scores=[admin_codec.flap_score(score, now=now) for score in scores],
+            node=self._node.name,
+            earlier_runs=self.earlier_runs(),
         )
+
+    def earlier_runs(self) -> wire.EarlierRuns.ValueType:
+        """Return what is known of events before this start."""
+        return admin_codec.to_earlier_runs(self._node.earlier_runs())
 
     def _refuse_unless_remembered(self, cluster: str) -> None:
         """Raise ClusterNotFound, except for a cluster without brokers that still has a penalty."""

@@ -46,6 +46,10 @@ REGISTRATION_RULES: Rules = {
 ADMIN_RULES: Rules = {
     "ListBrokers": READS,
     "ListBrokerEvents": READS,
+    "GetPastRoute": READS,
+    "GetPastBroker": READS,
+    "ListPastEvents": READS,
+    "ListChanges": READS,
     "ListFlapping": READS,
     "ListLiveQueues": READS,
     "ListWatchers": READS,

@@ -18,7 +18,7 @@ from pointsman_namesrv.core.group import Replica
 from pointsman_namesrv.core.model import Health, Reason
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.node_metrics import Metrics
-from pointsman_namesrv.snapshot.snapshot_codec import Lost
+from pointsman_namesrv.snapshot.snapshot_codec import NO_MARK, HistoryMark, Lost
 from pointsman_namesrv.snapshot.snapshot_store import Loaded, Round, Snapshot, SnapshotStore
 
 LATE_AFTER_SECONDS = 60.0
@@ -31,13 +31,22 @@ class SnapshotKeeper:
     """The snapshot of one run: :meth:`warm_start`, then :meth:`run` while it serves, then :meth:`stop`."""
 
     def __init__(
-        self, core: NameServer, store: SnapshotStore, *, interval: float, clock: Clock, metrics: Metrics
+        self,
+        core: NameServer,
+        store: SnapshotStore,
+        *,
+        interval: float,
+        clock: Clock,
+        metrics: Metrics,
+        last_row: Callable[[], HistoryMark] = lambda: NO_MARK,
     ) -> None:
+        """``last_row()`` returns the last row of the history."""
         self._core = core
         self._store = store
         self._interval = interval
         self._clock = clock
         self._metrics = metrics
+        self._last_row = last_row
         self._whole_at = clock.monotonic()
         self._refused = 0
         self._error: str = ""
@@ -132,11 +141,12 @@ class SnapshotKeeper:
         generations = [replica.generation for replica in replicas]
         healths = [health_to_keep(replica) for replica in replicas]
         departed, ahead = self._core.departed.all(), self._unix_offset()
+        contains = self._last_row()
 
         def write() -> Round:
             lost = [to_lost(each, unix_offset=ahead) for each in departed]
             brokers = list(zip(registrations, generations, healths, strict=True))
-            return self._store.write(Snapshot(brokers, lost), may_go_on=lambda: not self._hurry.is_set())
+            return self._store.write(Snapshot(brokers, lost, contains), may_go_on=lambda: not self._hurry.is_set())
 
         return write
 

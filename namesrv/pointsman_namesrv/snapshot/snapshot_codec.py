@@ -30,6 +30,16 @@ class ContentRefused(Exception):
     """Content of a row that breaks a current rule, named in the message."""
 
 
+class HistoryMark(NamedTuple):
+    """The last row of the history that the row of a broker contains; younger rows may say more."""
+
+    boot: int
+    seq: int
+
+
+NO_MARK = HistoryMark(0, 0)
+
+
 class Lost(NamedTuple):
     """A broker that is no longer registered, and was lost."""
 
@@ -41,6 +51,25 @@ class Lost(NamedTuple):
     """Whether it was lost in a maintenance window that has not ended yet."""
     unplanned_at: float | None = None
     """When that window ended, Unix time."""
+
+
+def encode_mark(mark: HistoryMark) -> bytes:
+    """Encode what goes to the end of a row."""
+    message = snapshot_pb2.SnapshotBroker()
+    message.contains.boot, message.contains.seq = mark
+    return message.SerializeToString()
+
+
+MARK_BYTES = len(encode_mark(NO_MARK))
+
+
+def decode_mark(content: bytes) -> HistoryMark | None:
+    """Decode the end of a row alone: its topics are large. None: it has no mark."""
+    try:
+        message = snapshot_pb2.SnapshotBroker.FromString(content[-MARK_BYTES:])
+    except DecodeError:
+        return None
+    return HistoryMark(message.contains.boot, message.contains.seq) if message.HasField("contains") else None
 
 
 def encode_lost(lost: Lost) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,14 @@ from pointsman_namesrv.core.model import BrokerIdentity, Health, Position, Probe
 from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.slices import THREAD_PAUSE_SECONDS
 from pointsman_namesrv.snapshot import snapshot_codec
-from pointsman_namesrv.snapshot.snapshot_codec import ContentRefused, Lost
+from pointsman_namesrv.snapshot.snapshot_codec import (
+    NO_MARK,
+    ContentRefused,
+    HistoryMark,
+    Lost,
+    decode_mark,
+    encode_mark,
+)
 
 FILE_NAME = "snapshot.db"
 APPLICATION_ID = 0x504D534E  # "PMSN"
@@ -48,6 +55,8 @@ class Snapshot:
     brokers: list[HeldBroker]
     lost: list[Lost] = field(default_factory=list)
     """Brokers that are no longer registered; none in a position that one of ``brokers`` holds."""
+    contains: HistoryMark = NO_MARK
+    """The last row of the history at that moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,8 @@ class Loaded:
     """Brokers that were lost before."""
     refused: int
     """Brokers whose content was rejected; 1 for a damaged file."""
+    marks: Mapping[Position, HistoryMark] = field(default_factory=dict)
+    """Of each broker how much of the history its row contains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +154,8 @@ class SnapshotStore:
                 refused += 1
                 self._unknown.add(_position(row))
                 self._log_refused(error, broker="/".join(map(str, place)))
-        return Loaded(brokers, lost, refused)
+        marks = ((_position(row), decode_mark(content)) for row in rows if isinstance(content := row[-1], bytes))
+        return Loaded(brokers, lost, refused, {position: mark for position, mark in marks if mark is not None})
 
     def _decode_row(self, content: object, brokers: list[tuple[Registration, int]], lost: list[Lost]) -> None:
         if not isinstance(content, bytes):
@@ -179,7 +191,7 @@ class SnapshotStore:
         try:
             # Removals come first: they free space.
             self._remove(brokers)
-            for batch in self._batches(changed, lost):
+            for batch in self._batches(changed, lost, encode_mark(snapshot.contains)):
                 if not may_go_on():
                     return self._round(whole=False)
                 self._put(batch, lost)
@@ -232,7 +244,7 @@ class SnapshotStore:
             del self._written[identity]
 
     def _batches(
-        self, changed: list[HeldBroker], lost: dict[BrokerIdentity, Lost]
+        self, changed: list[HeldBroker], lost: dict[BrokerIdentity, Lost], mark: bytes
     ) -> Iterator[list[tuple[HeldBroker, bytes]]]:
         batch: list[tuple[HeldBroker, bytes]] = []
         size = 0
@@ -242,6 +254,7 @@ class SnapshotStore:
                 content = snapshot_codec.encode_broker(*held, pause=partial(time.sleep, THREAD_PAUSE_SECONDS))
             else:
                 content = snapshot_codec.encode_lost(gone)
+            content += mark
             batch.append((held, content))
             size += len(content)
             if size > TRANSACTION_BYTES:

@@ -168,7 +168,8 @@ async def events(fleet: Fleet, query: Query, _pause: Pause) -> object:
     else:
         records = fleet.recent.latest(limit, cluster=cluster)
     found = (to_document(admin_codec.broker_event(record)) for record in records)
-    return {"nodes": [{"addr": fleet.addr, "node": fleet.node, "events": found}]}
+    earlier = admin_service_pb2.EarlierRuns.Name(fleet.admin.earlier_runs()).removeprefix("EARLIER_RUNS_")
+    return {"nodes": [{"addr": fleet.addr, "node": fleet.node, "earlierRuns": earlier, "events": found}]}
 
 
 def without_master(core: NameServer) -> Iterator[GroupKey]:

@@ -12,8 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pointsman import queue_findings
+from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2
-from pointsman.wire.operator_texts import counted, duration_text, printable, rate_text
+from pointsman.wire.operator_texts import counted, duration_text, rate_text
 from pointsman_namesrv.core.flap_penalties import FlapRules
 from pointsman_namesrv.web import fleet_page, topic_pages
 from pointsman_namesrv.web.page_links import fleet_path

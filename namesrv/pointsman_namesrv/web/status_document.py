@@ -172,8 +172,8 @@ def problems_of(
         yield Problem(ALARM, f"{_brokers(len(departed))} departed unplanned: {names}.", path)
     for text in islice(info.complaints, MOST_LINES):
         yield Problem(ALARM, f"{text[:1].upper()}{text[1:]}.")
-    if fleet.lifecycle.state is not NodeState.READY:
-        yield Problem(WARNING, f"This name server is {fleet.lifecycle.state}: {_NODE_MEANINGS[fleet.lifecycle.state]}.")
+    for text in _starting(fleet):
+        yield Problem(WARNING, text)
     wipes = sorted(fleet.core.overrides.wipes)
     if wipes:
         text = f"Write permission wiped by an operator: {_named(wipes, str)}."
@@ -195,6 +195,13 @@ def problems_of(
 def _path(keys: Sequence[GroupKey], *, state: str) -> str:
     """Return the page of a single broker name, or the list of all in a state."""
     return broker_path(*keys[0]) if len({*keys}) == 1 else fleet_path(state=state)
+
+
+def _starting(fleet: Fleet) -> Iterator[str]:
+    if fleet.lifecycle.state is not NodeState.READY:
+        yield f"This name server is {fleet.lifecycle.state}: {_NODE_MEANINGS[fleet.lifecycle.state]}."
+    if fleet.admin.earlier_runs() == admin_service_pb2.EARLIER_RUNS_READING:
+        yield "This name server is still reading its history: earlier events and penalties may be missing."
 
 
 _MEANINGS = {

@@ -23,6 +23,38 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _EarlierRuns:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EarlierRunsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EarlierRuns.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EARLIER_RUNS_UNSPECIFIED: _EarlierRuns.ValueType  # 0
+    """Not specified: a server of an earlier version, which knows nothing of them."""
+    EARLIER_RUNS_OFF: _EarlierRuns.ValueType  # 1
+    """Nothing: its history is off, or is not read at the start."""
+    EARLIER_RUNS_READING: _EarlierRuns.ValueType  # 2
+    """It is still reading; the newest come first."""
+    EARLIER_RUNS_READ: _EarlierRuns.ValueType  # 3
+    """Everything within its bounds."""
+    EARLIER_RUNS_FAILED: _EarlierRuns.ValueType  # 4
+    """Only what could be read before an error, which its log names."""
+
+class EarlierRuns(_EarlierRuns, metaclass=_EarlierRunsEnumTypeWrapper):
+    """What a name server knows of the events of its earlier runs. It reads them back from its history at its start."""
+
+EARLIER_RUNS_UNSPECIFIED: EarlierRuns.ValueType  # 0
+"""Not specified: a server of an earlier version, which knows nothing of them."""
+EARLIER_RUNS_OFF: EarlierRuns.ValueType  # 1
+"""Nothing: its history is off, or is not read at the start."""
+EARLIER_RUNS_READING: EarlierRuns.ValueType  # 2
+"""It is still reading; the newest come first."""
+EARLIER_RUNS_READ: EarlierRuns.ValueType  # 3
+"""Everything within its bounds."""
+EARLIER_RUNS_FAILED: EarlierRuns.ValueType  # 4
+"""Only what could be read before an error, which its log names."""
+Global___EarlierRuns: _TypeAlias = EarlierRuns  # noqa: Y015
+
 class _GuardMode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -155,8 +187,11 @@ class ListBrokerEventsResponse(_message.Message):
 
     EVENTS_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
+    EARLIER_RUNS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Node name of the responding server."""
+    earlier_runs: Global___EarlierRuns.ValueType
+    """What is known of events before the start of this server."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerEvent]:
         """Oldest first."""
@@ -166,10 +201,11 @@ class ListBrokerEventsResponse(_message.Message):
         *,
         events: _abc.Iterable[Global___BrokerEvent] | None = ...,
         node: _builtins.str = ...,
+        earlier_runs: Global___EarlierRuns.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier_runs", b"earlier_runs", "events", b"events", "node", b"node"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -193,6 +229,7 @@ class BrokerEvent(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     PLANNED_FIELD_NUMBER: _builtins.int
     STATE_FOR_FIELD_NUMBER: _builtins.int
+    BOOT_ID_FIELD_NUMBER: _builtins.int
     event: _builtins.str
     """Its name in the history: REGISTERED, EXPIRED, ..."""
     reason: _builtins.str
@@ -202,13 +239,15 @@ class BrokerEvent(_message.Message):
     incarnation: _builtins.str
     """The broker's process."""
     seq: _builtins.int
-    """Its sequence number in this boot's history."""
+    """Its sequence number in the history of its run."""
     state: _builtins.str
     """The broker's state after the event: UP, SUSPECT, PROVISIONAL, PROTECTED, OUT or GONE; empty for events that are not
     about one broker.
     """
     planned: _builtins.bool
     """Whether OUT or GONE is planned: a clean shutdown, an operator, a maintenance window."""
+    boot_id: _builtins.str
+    """The run of the name server that recorded it; empty: the current one."""
     @_builtins.property
     def event_at(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""
@@ -244,14 +283,459 @@ class BrokerEvent(_message.Message):
         state: _builtins.str = ...,
         planned: _builtins.bool = ...,
         state_for: _duration_pb2.Duration | None = ...,
+        boot_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "event_at", b"event_at", "identity", b"identity", "interval", b"interval", "state_for", b"state_for"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "event", b"event", "event_at", b"event_at", "generation", b"generation", "identity", b"identity", "incarnation", b"incarnation", "interval", b"interval", "planned", b"planned", "reason", b"reason", "seq", b"seq", "state", b"state", "state_for", b"state_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "detail", b"detail", "event", b"event", "event_at", b"event_at", "generation", b"generation", "identity", b"identity", "incarnation", b"incarnation", "interval", b"interval", "planned", b"planned", "reason", b"reason", "seq", b"seq", "state", b"state", "state_for", b"state_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerEvent: _TypeAlias = BrokerEvent  # noqa: Y015
+
+@_typing.final
+class GetPastRouteRequest(_message.Message):
+    """The route to request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    cluster: _builtins.str
+    """Only this cluster; empty: all with the topic."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """The moment."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        cluster: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cluster", b"cluster", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPastRouteRequest: _TypeAlias = GetPastRouteRequest  # noqa: Y015
+
+@_typing.final
+class GetPastRouteResponse(_message.Message):
+    """The route."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUTE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Node name of the responding server."""
+    @_builtins.property
+    def route(self) -> _struct_pb2.Struct:
+        """The answer as `pointsman-report route-at --output json` gives it, of this name server alone: outcome, name_servers,
+        brokers[].views[].
+        """
+
+    def __init__(
+        self,
+        *,
+        route: _struct_pb2.Struct | None = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["route", b"route"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "route", b"route"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPastRouteResponse: _TypeAlias = GetPastRouteResponse  # noqa: Y015
+
+@_typing.final
+class GetPastBrokerRequest(_message.Message):
+    """The broker to request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    broker_name: _builtins.str
+    """Broker name."""
+    cluster: _builtins.str
+    """Only this cluster; empty: any."""
+    limit: _builtins.int
+    """At most this number of events, the last ones, 1 to 1,000; 0: 50. Those of the seven days before the moment."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """The moment."""
+
+    def __init__(
+        self,
+        *,
+        broker_name: _builtins.str = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        cluster: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "broker_name", b"broker_name", "cluster", b"cluster", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPastBrokerRequest: _TypeAlias = GetPastBrokerRequest  # noqa: Y015
+
+@_typing.final
+class GetPastBrokerResponse(_message.Message):
+    """The broker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    NODE_STATE_FIELD_NUMBER: _builtins.int
+    ROWS_MISSING_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    node_state: _builtins.str
+    """State of this name server at the moment: WARMING, READY or DRAINING; empty: it was not running, or its rows are
+    missing.
+    """
+    rows_missing: _builtins.int
+    """Number of its rows that are missing in the two days up to the moment."""
+    node: _builtins.str
+    """Node name of the responding server."""
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___PastReplica]:
+        """Its replicas, by cluster and broker id, as this name server had them; of removed ones the last state."""
+
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerEvent]:
+        """The last events up to the moment, oldest first, those of its cluster included."""
+
+    def __init__(
+        self,
+        *,
+        replicas: _abc.Iterable[Global___PastReplica] | None = ...,
+        events: _abc.Iterable[Global___BrokerEvent] | None = ...,
+        node_state: _builtins.str = ...,
+        rows_missing: _builtins.int = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "node", b"node", "node_state", b"node_state", "replicas", b"replicas", "rows_missing", b"rows_missing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPastBrokerResponse: _TypeAlias = GetPastBrokerResponse  # noqa: Y015
+
+@_typing.final
+class PastReplica(_message.Message):
+    """A replica at a moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    PLANNED_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    RECORDED_AT_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """Its state: UP, SUSPECT, PROVISIONAL, PROTECTED, OUT or GONE. Empty: unknown, because rows are missing."""
+    planned: _builtins.bool
+    """Whether OUT or GONE was planned."""
+    event: _builtins.str
+    """The last event about it ..."""
+    reason: _builtins.str
+    """... its reason; empty if it has none ..."""
+    @_builtins.property
+    def identity(self) -> _broker_pb2.BrokerIdentity:
+        """The replica."""
+
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Begin of that state; absent: unknown."""
+
+    @_builtins.property
+    def recorded_at(self) -> _timestamp_pb2.Timestamp:
+        """... and when it happened."""
+
+    def __init__(
+        self,
+        *,
+        identity: _broker_pb2.BrokerIdentity | None = ...,
+        state: _builtins.str = ...,
+        planned: _builtins.bool = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        event: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        recorded_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "recorded_at", b"recorded_at", "since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "identity", b"identity", "planned", b"planned", "reason", b"reason", "recorded_at", b"recorded_at", "since", b"since", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PastReplica: _TypeAlias = PastReplica  # noqa: Y015
+
+@_typing.final
+class ListPastEventsRequest(_message.Message):
+    """The events to request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Only this cluster; empty: any."""
+    broker_name: _builtins.str
+    """Only this broker name; empty: any."""
+    topic: _builtins.str
+    """Only those of brokers that had this topic, and changes of the topic; empty: any."""
+    by: _builtins.str
+    """Only those that this operator caused; empty: any."""
+    page_size: _builtins.int
+    """Events per page, 1 to 1,000; 0: 100. A page may have fewer, so that it fits into one message."""
+    page_token: _builtins.str
+    """`next_page_token` of the last response; empty: the first page."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Only those from this moment on; absent: a day before `until`."""
+
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """Only those up to this moment; absent: now."""
+
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only events of these names; empty: all except HEARTBEAT, HEARTBEATS, QUEUE_STATS, NAMESRV_ALIVE, CHECKPOINT, TOPICS."""
+
+    def __init__(
+        self,
+        *,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        kinds: _abc.Iterable[_builtins.str] | None = ...,
+        by: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "by", b"by", "cluster", b"cluster", "kinds", b"kinds", "page_size", b"page_size", "page_token", b"page_token", "since", b"since", "topic", b"topic", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPastEventsRequest: _TypeAlias = ListPastEventsRequest  # noqa: Y015
+
+@_typing.final
+class ListPastEventsResponse(_message.Message):
+    """A page of events."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page; empty on the last."""
+    node: _builtins.str
+    """Node name of the responding server."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerEvent]:
+        """The newest first: by run of the name server, then by number."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___BrokerEvent] | None = ...,
+        next_page_token: _builtins.str = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "next_page_token", b"next_page_token", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPastEventsResponse: _TypeAlias = ListPastEventsResponse  # noqa: Y015
+
+@_typing.final
+class ListChangesRequest(_message.Message):
+    """The changes to request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Only of this cluster; empty: any, and those of no cluster."""
+    broker_name: _builtins.str
+    """Only of this broker name; empty: any."""
+    by: _builtins.str
+    """Only those of this operator; empty: any."""
+    page_size: _builtins.int
+    """Changes per page, 1 to 1,000; 0: 100."""
+    page_token: _builtins.str
+    """`next_page_token` of the last response; empty: the first page."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Only those from this moment on; absent: seven days before `until`."""
+
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """Only those up to this moment; absent: now."""
+
+    def __init__(
+        self,
+        *,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        by: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "by", b"by", "cluster", b"cluster", "page_size", b"page_size", "page_token", b"page_token", "since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChangesRequest: _TypeAlias = ListChangesRequest  # noqa: Y015
+
+@_typing.final
+class ListChangesResponse(_message.Message):
+    """A page of changes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page; empty on the last."""
+    node: _builtins.str
+    """Node name of the responding server."""
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperatorChange]:
+        """The newest first."""
+
+    def __init__(
+        self,
+        *,
+        changes: _abc.Iterable[Global___OperatorChange] | None = ...,
+        next_page_token: _builtins.str = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "next_page_token", b"next_page_token", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChangesResponse: _TypeAlias = ListChangesResponse  # noqa: Y015
+
+@_typing.final
+class OperatorChange(_message.Message):
+    """A change by an operator."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_AT_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    WHAT_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    CLAIMED_BY_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    UNDO_FIELD_NUMBER: _builtins.int
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    event: _builtins.str
+    """Its event in the history: KV_CHANGED, PERM_CHANGED, TOPIC_DELETED, GUARD_ON, GUARD_OFF, MAINTENANCE_ON,
+    MAINTENANCE_OFF, NAMESRV_DRAINING or UNREGISTERED.
+    """
+    what: _builtins.str
+    """The setting: `key NAME of NAMESPACE`, `order topic NAME`, `guard`, `write permission`, ..."""
+    cluster: _builtins.str
+    """Cluster; empty: none."""
+    broker_name: _builtins.str
+    """Broker name; empty: none, or the complete cluster."""
+    by: _builtins.str
+    """Author."""
+    claimed_by: _builtins.str
+    """Author by the request, if it differs from the authenticated one."""
+    undo: _builtins.str
+    """The command that restores the old value; empty: there is none, or the old value is not known."""
+    boot_id: _builtins.str
+    """The run of the name server ..."""
+    seq: _builtins.int
+    """... and the number of its row."""
+    @_builtins.property
+    def changed_at(self) -> _timestamp_pb2.Timestamp:
+        """When it happened."""
+
+    @_builtins.property
+    def after(self) -> _struct_pb2.Value:
+        """The new value; null: there is none. A value above 1,024 characters, or of a namespace in `[history] hide_kv`, is
+        {length, sha256}.
+        """
+
+    @_builtins.property
+    def before(self) -> _struct_pb2.Value:
+        """The old value; null: there was none. Absent: unknown, as for changes before `before` was recorded."""
+
+    def __init__(
+        self,
+        *,
+        changed_at: _timestamp_pb2.Timestamp | None = ...,
+        event: _builtins.str = ...,
+        what: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        by: _builtins.str = ...,
+        claimed_by: _builtins.str = ...,
+        after: _struct_pb2.Value | None = ...,
+        before: _struct_pb2.Value | None = ...,
+        undo: _builtins.str = ...,
+        boot_id: _builtins.str = ...,
+        seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "changed_at", b"changed_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "boot_id", b"boot_id", "broker_name", b"broker_name", "by", b"by", "changed_at", b"changed_at", "claimed_by", b"claimed_by", "cluster", b"cluster", "event", b"event", "seq", b"seq", "undo", b"undo", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OperatorChange: _TypeAlias = OperatorChange  # noqa: Y015
 
 @_typing.final
 class ListFlappingRequest(_message.Message):
@@ -287,8 +771,11 @@ class ListFlappingResponse(_message.Message):
 
     SCORES_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
+    EARLIER_RUNS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Node name of the responding server."""
+    earlier_runs: Global___EarlierRuns.ValueType
+    """What is known of events before the start of this server: those of runs that were read count."""
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___FlapScore]:
         """The highest first."""
@@ -298,10 +785,11 @@ class ListFlappingResponse(_message.Message):
         *,
         scores: _abc.Iterable[Global___FlapScore] | None = ...,
         node: _builtins.str = ...,
+        earlier_runs: Global___EarlierRuns.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "scores", b"scores"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier_runs", b"earlier_runs", "node", b"node", "scores", b"scores"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -332,7 +820,7 @@ class FlapScore(_message.Message):
     flapping: _builtins.bool
     """Above `suppress_above` and not yet below `reuse_below`."""
     outages: _builtins.int
-    """Outages that added to the penalty in this boot."""
+    """Outages that added to the penalty, in this run and in those that were read back."""
     last_event: _builtins.str
     """The last event that added to it."""
     @_builtins.property

@@ -45,6 +45,26 @@ class AdminServiceStub(object):
                 request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListBrokerEventsRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListBrokerEventsResponse.FromString,
                 _registered_method=True)
+        self.GetPastRoute = channel.unary_unary(
+                '/pointsman.v1.AdminService/GetPastRoute',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.GetPastRouteRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.GetPastRouteResponse.FromString,
+                _registered_method=True)
+        self.GetPastBroker = channel.unary_unary(
+                '/pointsman.v1.AdminService/GetPastBroker',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.GetPastBrokerRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.GetPastBrokerResponse.FromString,
+                _registered_method=True)
+        self.ListPastEvents = channel.unary_unary(
+                '/pointsman.v1.AdminService/ListPastEvents',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListPastEventsRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListPastEventsResponse.FromString,
+                _registered_method=True)
+        self.ListChanges = channel.unary_unary(
+                '/pointsman.v1.AdminService/ListChanges',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListChangesRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListChangesResponse.FromString,
+                _registered_method=True)
         self.ListFlapping = channel.unary_unary(
                 '/pointsman.v1.AdminService/ListFlapping',
                 request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListFlappingRequest.SerializeToString,
@@ -141,6 +161,38 @@ class AdminServiceServicer(object):
 
     def ListBrokerEvents(self, request, context):
         """The last events of one broker name, oldest first, those of departed brokers included.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPastRoute(self, request, context):
+        """The route of a topic at a moment, as this name server returned it, from its history. This and the three calls below
+        are answered by one worker process, one at a time. RESOURCE_EXHAUSTED, code TOO_MANY_QUESTIONS, with
+        `retry_after_seconds`: eight wait already. FAILED_PRECONDITION: code HISTORY_OFF, it records no history;
+        QUESTION_TOO_LARGE, the answer needs more rows, memory or time than a question may take. Rows of the last second may
+        be missing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPastBroker(self, request, context):
+        """The replicas of a broker name at a moment, and its last events up to then. As GetPastRoute.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPastEvents(self, request, context):
+        """Events of the history, the newest first, in pages. As GetPastRoute.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListChanges(self, request, context):
+        """What operators changed, the newest first, in pages. As GetPastRoute.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -285,6 +337,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListBrokerEventsRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListBrokerEventsResponse.SerializeToString,
             ),
+            'GetPastRoute': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPastRoute,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.GetPastRouteRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.GetPastRouteResponse.SerializeToString,
+            ),
+            'GetPastBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPastBroker,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.GetPastBrokerRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.GetPastBrokerResponse.SerializeToString,
+            ),
+            'ListPastEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPastEvents,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListPastEventsRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListPastEventsResponse.SerializeToString,
+            ),
+            'ListChanges': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListChanges,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListChangesRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListChangesResponse.SerializeToString,
+            ),
             'ListFlapping': grpc.unary_unary_rpc_method_handler(
                     servicer.ListFlapping,
                     request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListFlappingRequest.FromString,
@@ -421,6 +493,114 @@ class AdminService(object):
             '/pointsman.v1.AdminService/ListBrokerEvents',
             pointsman_dot_v1_dot_admin__service__pb2.ListBrokerEventsRequest.SerializeToString,
             pointsman_dot_v1_dot_admin__service__pb2.ListBrokerEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPastRoute(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/GetPastRoute',
+            pointsman_dot_v1_dot_admin__service__pb2.GetPastRouteRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.GetPastRouteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPastBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/GetPastBroker',
+            pointsman_dot_v1_dot_admin__service__pb2.GetPastBrokerRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.GetPastBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPastEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/ListPastEvents',
+            pointsman_dot_v1_dot_admin__service__pb2.ListPastEventsRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.ListPastEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListChanges(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/ListChanges',
+            pointsman_dot_v1_dot_admin__service__pb2.ListChangesRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.ListChangesResponse.FromString,
             options,
             channel_credentials,
             insecure,

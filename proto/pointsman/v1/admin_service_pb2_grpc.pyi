@@ -39,6 +39,19 @@ class AdminServiceStub:
     """
     ListBrokerEvents: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListBrokerEventsRequest, _admin_service_pb2.ListBrokerEventsResponse]
     """The last events of one broker name, oldest first, those of departed brokers included."""
+    GetPastRoute: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetPastRouteRequest, _admin_service_pb2.GetPastRouteResponse]
+    """The route of a topic at a moment, as this name server returned it, from its history. This and the three calls below
+    are answered by one worker process, one at a time. RESOURCE_EXHAUSTED, code TOO_MANY_QUESTIONS, with
+    `retry_after_seconds`: eight wait already. FAILED_PRECONDITION: code HISTORY_OFF, it records no history;
+    QUESTION_TOO_LARGE, the answer needs more rows, memory or time than a question may take. Rows of the last second may
+    be missing.
+    """
+    GetPastBroker: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetPastBrokerRequest, _admin_service_pb2.GetPastBrokerResponse]
+    """The replicas of a broker name at a moment, and its last events up to then. As GetPastRoute."""
+    ListPastEvents: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListPastEventsRequest, _admin_service_pb2.ListPastEventsResponse]
+    """Events of the history, the newest first, in pages. As GetPastRoute."""
+    ListChanges: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListChangesRequest, _admin_service_pb2.ListChangesResponse]
+    """What operators changed, the newest first, in pages. As GetPastRoute."""
     ListFlapping: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListFlappingRequest, _admin_service_pb2.ListFlappingResponse]
     """Brokers by flap penalty, the highest first, departed ones included. NOT_FOUND: no such cluster."""
     ListLiveQueues: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListLiveQueuesRequest, _admin_service_pb2.ListLiveQueuesResponse]
@@ -105,6 +118,19 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     ListBrokerEvents: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListBrokerEventsRequest, _admin_service_pb2.ListBrokerEventsResponse]  # type: ignore[assignment]
     """The last events of one broker name, oldest first, those of departed brokers included."""
+    GetPastRoute: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetPastRouteRequest, _admin_service_pb2.GetPastRouteResponse]  # type: ignore[assignment]
+    """The route of a topic at a moment, as this name server returned it, from its history. This and the three calls below
+    are answered by one worker process, one at a time. RESOURCE_EXHAUSTED, code TOO_MANY_QUESTIONS, with
+    `retry_after_seconds`: eight wait already. FAILED_PRECONDITION: code HISTORY_OFF, it records no history;
+    QUESTION_TOO_LARGE, the answer needs more rows, memory or time than a question may take. Rows of the last second may
+    be missing.
+    """
+    GetPastBroker: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetPastBrokerRequest, _admin_service_pb2.GetPastBrokerResponse]  # type: ignore[assignment]
+    """The replicas of a broker name at a moment, and its last events up to then. As GetPastRoute."""
+    ListPastEvents: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListPastEventsRequest, _admin_service_pb2.ListPastEventsResponse]  # type: ignore[assignment]
+    """Events of the history, the newest first, in pages. As GetPastRoute."""
+    ListChanges: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListChangesRequest, _admin_service_pb2.ListChangesResponse]  # type: ignore[assignment]
+    """What operators changed, the newest first, in pages. As GetPastRoute."""
     ListFlapping: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListFlappingRequest, _admin_service_pb2.ListFlappingResponse]  # type: ignore[assignment]
     """Brokers by flap penalty, the highest first, departed ones included. NOT_FOUND: no such cluster."""
     ListLiveQueues: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListLiveQueuesRequest, _admin_service_pb2.ListLiveQueuesResponse]  # type: ignore[assignment]
@@ -180,6 +206,43 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListBrokerEventsResponse, _abc.Awaitable[_admin_service_pb2.ListBrokerEventsResponse]]:
         """The last events of one broker name, oldest first, those of departed brokers included."""
+
+    @_abc_1.abstractmethod
+    def GetPastRoute(
+        self,
+        request: _admin_service_pb2.GetPastRouteRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.GetPastRouteResponse, _abc.Awaitable[_admin_service_pb2.GetPastRouteResponse]]:
+        """The route of a topic at a moment, as this name server returned it, from its history. This and the three calls below
+        are answered by one worker process, one at a time. RESOURCE_EXHAUSTED, code TOO_MANY_QUESTIONS, with
+        `retry_after_seconds`: eight wait already. FAILED_PRECONDITION: code HISTORY_OFF, it records no history;
+        QUESTION_TOO_LARGE, the answer needs more rows, memory or time than a question may take. Rows of the last second may
+        be missing.
+        """
+
+    @_abc_1.abstractmethod
+    def GetPastBroker(
+        self,
+        request: _admin_service_pb2.GetPastBrokerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.GetPastBrokerResponse, _abc.Awaitable[_admin_service_pb2.GetPastBrokerResponse]]:
+        """The replicas of a broker name at a moment, and its last events up to then. As GetPastRoute."""
+
+    @_abc_1.abstractmethod
+    def ListPastEvents(
+        self,
+        request: _admin_service_pb2.ListPastEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListPastEventsResponse, _abc.Awaitable[_admin_service_pb2.ListPastEventsResponse]]:
+        """Events of the history, the newest first, in pages. As GetPastRoute."""
+
+    @_abc_1.abstractmethod
+    def ListChanges(
+        self,
+        request: _admin_service_pb2.ListChangesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListChangesResponse, _abc.Awaitable[_admin_service_pb2.ListChangesResponse]]:
+        """What operators changed, the newest first, in pages. As GetPastRoute."""
 
     @_abc_1.abstractmethod
     def ListFlapping(

@@ -27,7 +27,7 @@ from pointsman.v1 import broker_pb2 as pointsman_dot_v1_dot_broker__pb2
 from pointsman.v1 import registration_service_pb2 as pointsman_dot_v1_dot_registration__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpointsman/v1/snapshot.proto\x12\x0cpointsman.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19pointsman/v1/broker.proto\x1a\'pointsman/v1/registration_service.proto\"\x91\x02\n\x0eSnapshotBroker\x12\x30\n\x06\x62roker\x18\x01 \x01(\x0b\x32 .pointsman.v1.BrokerRegistration\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.TopicConfig\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12&\n\x04lost\x18\x04 \x01(\x0b\x32\x18.pointsman.v1.LostBroker\x12-\n\x0b\x66rom_broker\x18\x05 \x01(\x0b\x32\x18.pointsman.v1.FromBroker\x12\x37\n\rstatic_topics\x18\x06 \x03(\x0b\x32 .pointsman.v1.StaticTopicMapping\"#\n\nFromBroker\x12\x15\n\racting_master\x18\x01 \x01(\x08\"\x87\x01\n\nLostBroker\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07planned\x18\x03 \x01(\x08\x12\x30\n\x0cunplanned_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpointsman/v1/snapshot.proto\x12\x0cpointsman.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19pointsman/v1/broker.proto\x1a\'pointsman/v1/registration_service.proto\"\xbe\x02\n\x0eSnapshotBroker\x12\x30\n\x06\x62roker\x18\x01 \x01(\x0b\x32 .pointsman.v1.BrokerRegistration\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.TopicConfig\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12&\n\x04lost\x18\x04 \x01(\x0b\x32\x18.pointsman.v1.LostBroker\x12-\n\x0b\x66rom_broker\x18\x05 \x01(\x0b\x32\x18.pointsman.v1.FromBroker\x12\x37\n\rstatic_topics\x18\x06 \x03(\x0b\x32 .pointsman.v1.StaticTopicMapping\x12+\n\x08\x63ontains\x18\x07 \x01(\x0b\x32\x19.pointsman.v1.HistoryMark\"C\n\x0bHistoryMark\x12\x11\n\x04\x62oot\x18\x01 \x01(\x06H\x00\x88\x01\x01\x12\x10\n\x03seq\x18\x02 \x01(\x06H\x01\x88\x01\x01\x42\x07\n\x05_bootB\x06\n\x04_seq\"#\n\nFromBroker\x12\x15\n\racting_master\x18\x01 \x01(\x08\"\x87\x01\n\nLostBroker\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07planned\x18\x03 \x01(\x08\x12\x30\n\x0cunplanned_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,9 +35,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pointsman.v1.snapshot_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SNAPSHOTBROKER']._serialized_start=147
-  _globals['_SNAPSHOTBROKER']._serialized_end=420
-  _globals['_FROMBROKER']._serialized_start=422
-  _globals['_FROMBROKER']._serialized_end=457
-  _globals['_LOSTBROKER']._serialized_start=460
-  _globals['_LOSTBROKER']._serialized_end=595
+  _globals['_SNAPSHOTBROKER']._serialized_end=465
+  _globals['_HISTORYMARK']._serialized_start=467
+  _globals['_HISTORYMARK']._serialized_end=534
+  _globals['_FROMBROKER']._serialized_start=536
+  _globals['_FROMBROKER']._serialized_end=571
+  _globals['_LOSTBROKER']._serialized_start=574
+  _globals['_LOSTBROKER']._serialized_end=709
 # @@protoc_insertion_point(module_scope)

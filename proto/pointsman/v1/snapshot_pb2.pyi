@@ -33,6 +33,7 @@ class SnapshotBroker(_message.Message):
     LOST_FIELD_NUMBER: _builtins.int
     FROM_BROKER_FIELD_NUMBER: _builtins.int
     STATIC_TOPICS_FIELD_NUMBER: _builtins.int
+    CONTAINS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """The registration's fence: an agent that still holds it need not register again. 0: the broker was lost, see `lost`."""
     @_builtins.property
@@ -55,6 +56,10 @@ class SnapshotBroker(_message.Message):
     def static_topics(self) -> _containers.RepeatedCompositeFieldContainer[_broker_pb2.StaticTopicMapping]:
         """Its static topics."""
 
+    @_builtins.property
+    def contains(self) -> Global___HistoryMark:
+        """How much of the history it contains; the last field of a row."""
+
     def __init__(
         self,
         *,
@@ -64,14 +69,48 @@ class SnapshotBroker(_message.Message):
         lost: Global___LostBroker | None = ...,
         from_broker: Global___FromBroker | None = ...,
         static_topics: _abc.Iterable[_broker_pb2.StaticTopicMapping] | None = ...,
+        contains: Global___HistoryMark | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "from_broker", b"from_broker", "lost", b"lost"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "contains", b"contains", "from_broker", b"from_broker", "lost", b"lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "from_broker", b"from_broker", "generation", b"generation", "lost", b"lost", "static_topics", b"static_topics", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "contains", b"contains", "from_broker", b"from_broker", "generation", b"generation", "lost", b"lost", "static_topics", b"static_topics", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SnapshotBroker: _TypeAlias = SnapshotBroker  # noqa: Y015
+
+@_typing.final
+class HistoryMark(_message.Message):
+    """A place in the history of a node. Both fields are always set, so that its length is fixed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOT_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    boot: _builtins.int
+    """The run."""
+    seq: _builtins.int
+    """The number of its last row."""
+    def __init__(
+        self,
+        *,
+        boot: _builtins.int | None = ...,
+        seq: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_boot", b"_boot", "_seq", b"_seq", "boot", b"boot", "seq", b"seq"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boot", b"_boot", "_seq", b"_seq", "boot", b"boot", "seq", b"seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__boot: _TypeAlias = _typing.Literal["boot"]  # noqa: Y015
+    _WhichOneofArgType__boot: _TypeAlias = _typing.Literal["_boot", b"_boot"]  # noqa: Y015
+    _WhichOneofReturnType__seq: _TypeAlias = _typing.Literal["seq"]  # noqa: Y015
+    _WhichOneofArgType__seq: _TypeAlias = _typing.Literal["_seq", b"_seq"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__boot) -> _WhichOneofReturnType__boot | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seq) -> _WhichOneofReturnType__seq | None: ...
+
+Global___HistoryMark: _TypeAlias = HistoryMark  # noqa: Y015
 
 @_typing.final
 class FromBroker(_message.Message):

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from google.protobuf.json_format import MessageToDict
 
+from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import enum_name
@@ -19,7 +20,6 @@ from pointsman.wire.operator_texts import (
     explanation,
     hang_text,
     outage_text,
-    printable,
     reason_text,
     time_text,
     utc_of,
@@ -57,7 +57,7 @@ def replica_facts(
     yield "heartbeat", f"{ago} ago; sent every {every}, expires after {expiry}"
     yield "stream", _stream_text(status)
     yield "probe", _probe_text(status.health)
-    yield from _outage_facts(outage, now)
+    yield from outage_facts(outage, now)
     if status.state == broker_pb2.BROKER_STATE_PROTECTED and guard is not None:
         active = f"active for {duration_text(seconds_of(guard.active_for))}" if guard.active else "no longer active"
         counts = f"{guard.lost} lost, {guard.up} up, baseline {guard.baseline}"
@@ -80,12 +80,14 @@ def gone_facts(event: admin.BrokerEvent, outage: Outage | None, now: datetime) -
     """Explain why a replica is gone, by its last event."""
     detail = MessageToDict(event.detail)
     planned = ", planned" if event.planned else ""
-    yield "reason", f"{printable(event.event)} {printable(event.reason)}{planned}"
+    # The event itself may be older than what the server read back.
+    kind, reason = ("EXPIRED", str(detail["gone_reason"])) if "gone_reason" in detail else (event.event, event.reason)
+    yield "reason", f"{printable(kind)} {printable(reason)}{planned}"
     if detail.get("outlived_window"):
         yield "window", f"its maintenance window ended at {time_text(utc_of(event.event_at))} (UTC)"
     if hang := hang_text(detail):
         yield "stream", hang
-    yield from _outage_facts(outage, now)
+    yield from outage_facts(outage, now)
 
 
 def event_sentence(step: TimelineEvent) -> str:
@@ -104,7 +106,8 @@ def _stream_text(status: broker_pb2.BrokerStatus) -> str:
     return HANGS["connection" if status.self_registered else "stream"] if status.reason == "SILENCE" else "open"
 
 
-def _outage_facts(outage: Outage | None, now: datetime) -> Iterator[Fact]:
+def outage_facts(outage: Outage | None, now: datetime) -> Iterator[Fact]:
+    """Explain the latest outage of a replica, if it had one. ``now``: UTC, for the length of one that lasts."""
     if outage is None:
         return
     if outage.ended_at is not None:

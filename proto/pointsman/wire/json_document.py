@@ -29,7 +29,7 @@ NO_BROKER = "NO_BROKER"
 MASTER_ID = 0
 
 _DURATION = "google.protobuf.Duration"
-_STRUCT = "google.protobuf.Struct"
+_ANY_JSON = {"google.protobuf.Struct", "google.protobuf.Value"}
 _64_BIT = {FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64}
 
 
@@ -139,7 +139,7 @@ def _value(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401  # what J
         inner: Any = field.message_type
         if inner.GetOptions().map_entry:
             return {key: _value(inner.fields_by_name["value"], each) for key, each in sorted(value.items())}
-        if inner.full_name == _STRUCT:
+        if inner.full_name in _ANY_JSON:
             return _whole_numbers(value)
         return value if inner.full_name.startswith("google.protobuf.") else _reshaped(inner.fields, value)
     if field.enum_type is not None:

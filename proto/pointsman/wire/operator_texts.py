@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from pointsman.names import PERM_READ, PERM_WRITE
+from pointsman.names import PERM_READ, PERM_WRITE, printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import enum_name
@@ -39,6 +39,8 @@ _EVENTS: Mapping[str, str] = {
     "GUARD_OFF": "the guard of its cluster is off",
     "MAINTENANCE_ON": "a maintenance window opened: departures are planned",
     "MAINTENANCE_OFF": "a maintenance window closed",
+    "NAMESRV_STARTED": "this name server started",
+    "NAMESRV_STOPPED": "this name server stopped",
 }
 _REASONS: Mapping[str, str] = {
     "SILENCE": "heartbeats are missing",
@@ -70,6 +72,11 @@ _OTHER_REASONS: Mapping[tuple[str, str], str] = {
 """By event and reason, where the reason has another meaning for the event."""
 
 
+_EARLIER_RUNS: Mapping[str, str] = {
+    "OFF": "its history is off or not read at the start: events since this start only",
+    "READING": "still reading the history: earlier events may be missing",
+    "FAILED": "the history could not be read to its end: earlier events may be missing",
+}
 HANGS: Mapping[str, str] = {
     "stream": "stream open without heartbeats: its agent hangs, or its machine is frozen or cut off; check the agent",
     "connection": "connection open without heartbeats: the broker hangs, or its machine is frozen or cut off",
@@ -157,14 +164,14 @@ def explanation(event: str, reason: str) -> str:
     return f"{text}: {why}" if text and why else text
 
 
+def earlier_runs_text(earlier_runs: str) -> str:
+    """Explain what is missing of the time before a name server's start; empty if nothing is."""
+    return _EARLIER_RUNS.get(earlier_runs, "")
+
+
 def detail_text(detail: Mapping[str, object]) -> str:
     """Show the details of an event as ``name value, ...``."""
     return ", ".join(f"{name.replace('_', ' ')} {_value_text(value)}" for name, value in sorted(detail.items()))
-
-
-def printable(text: str) -> str:
-    """Replace control characters: any client may have registered the broker that a text comes from."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def _value_text(value: object) -> str:

@@ -83,7 +83,7 @@ def route_at(
     With both, files that the warehouse has not read are read too.
     """
     with _open_past(query, given, engine, spark) as (past, at, zone):
-        from pointsman_report.questions.past_route import route_at as found  # noqa: PLC0415 - imports pyspark
+        from pointsman_report.questions.topic_questions import route_at as found  # noqa: PLC0415 - imports pyspark
 
         result = found(past, query.topic, at, cluster=query.cluster)
     return print_result(result, outcome, zone)

@@ -121,8 +121,8 @@ class Progress:
 
 
 @contextmanager
-def running(options: SparkOptions, *, reads: Iterable[str]) -> Iterator[tuple[SparkSession, Log]]:
-    """Open the session of a command that reads these folders; yields the session and its log function.
+def running(options: SparkOptions, *, reads: Iterable[str], days: int = 1) -> Iterator[tuple[SparkSession, Log]]:
+    """Open the session of a command that reads these folders and computes ``days``; yields it and its log function.
 
     Raises:
         ModuleNotFoundError: pyspark is missing.
@@ -131,7 +131,9 @@ def running(options: SparkOptions, *, reads: Iterable[str]) -> Iterator[tuple[Sp
     began = time.monotonic()
     name = f"pointsman-report {click.get_current_context().info_name}"
     local = [path for path in map(local_path, reads) if path is not None]
-    session = spark_session(options.master, name=name, memory=options.memory, reads=local, over=dict(options.conf))
+    session = spark_session(
+        options.master, name=name, memory=options.memory, reads=local, days=days, over=dict(options.conf)
+    )
     with session as spark, Progress(spark, quiet=options.quiet) as progress:
         progress.log(f"{time.monotonic() - began:6.1f} s  Spark started")
         yield spark, progress.log

@@ -6,31 +6,33 @@ DuckDB reads the tables: it is imported here alone, so a machine that asks no qu
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyspark.sql import types as T
 
+from pointsman.history.row_format import REPEATED, ROUTINE, Row, microseconds
+from pointsman.history.topic_selection import (
+    ROW_FIELDS,
+    ObserverRows,
+    TopicQuestion,
+    TopicRows,
+    counted,
+    group_of,
+    is_of,
+    joined,
+    lean,
+    mentions,
+    topic_entry,
+)
 from pointsman_report.hadoop_files import local_files
 from pointsman_report.io.day_folders import partition
 from pointsman_report.io.ledger import Window, read_ledger, unread
-from pointsman_report.io.past import (
-    ENTRY_FIELDS,
-    REPEATED,
-    ROUTINE,
-    ROW_FIELDS,
-    ObserverRows,
-    Row,
-    TopicQuestion,
-    TopicRows,
-    microseconds,
-    with_times,
-)
+from pointsman_report.io.past import with_times
 from pointsman_report.io.raw_files import raw_files_of
-from pointsman_report.io.raw_rows import as_text, rows_of
+from pointsman_report.io.raw_rows import rows_of
 from pointsman_report.io.warehouse import LABEL, checked_label, days_from
 from pointsman_report.report_errors import ReportError, one_line
 from pointsman_report.schemas import TABLES
@@ -132,18 +134,18 @@ class EmbeddedPast:
         stored = None if self._tables is None else _StoredEvents(self._tables, first_day, last_day)
         fresh = self._fresh(first_day, last_day, stored)
         at = microseconds(question.at)
-        mentioned = {_group(row) for row in fresh if _mentions(row, question.topic)}
+        mentioned = {group_of(row) for row in fresh if mentions(row, question.topic)}
         groups = {
             (cluster, name)
             for cluster, name in mentioned | (set() if stored is None else stored.groups(question.topic))
             if cluster is not None and name is not None and question.cluster in (None, cluster)
         }
-        rows = [_lean(row, question.topic) for row in fresh if _is_of(row, groups)]
-        observers = [_counted(own, at) for own in _by_run(fresh)]
+        rows = [lean(row, question.topic) for row in fresh if is_of(row, groups)]
+        observers = counted(fresh, at)
         if stored is None:
             return TopicRows(rows, observers)
         return TopicRows(
-            [*stored.rows_of_topic(question.topic, groups), *rows], _joined([*stored.observers(at), *observers])
+            [*stored.rows_of_topic(question.topic, groups), *rows], joined([*stored.observers(at), *observers])
         )
 
     def _fresh(self, first_day: date, last_day: date, stored: _StoredEvents | None) -> list[Row]:
@@ -229,7 +231,7 @@ class _StoredEvents:
 
     def groups(self, topic: str) -> set[tuple[str | None, str | None]]:
         """The cluster and broker name of each row that mentions the topic."""
-        return {_group(row) for row in self._query(_GROUPS, _named(topic))}
+        return {group_of(row) for row in self._query(_GROUPS, _named(topic))}
 
     def rows_of_broker(self, broker_name: str, cluster: str | None) -> list[Row]:
         return self._query(_BROKER_ROWS, {"broker_name": broker_name, "cluster": cluster})
@@ -300,113 +302,9 @@ def _plain(name: str, kind: T.DataType, *, nested: bool = False) -> str:
             return column
 
 
-def _group(row: Row) -> tuple[str | None, str | None]:
-    return row["cluster"], row["broker_name"]
-
-
-def _detail(row: Row) -> dict[str, Any]:
-    """The detail of a row of a file as an object; empty if it is none."""
-    found = row["detail"]
-    try:
-        found = json.loads(found) if isinstance(found, str) else found
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _mentions(row: Row, topic: str) -> bool:
-    if row["event"] != "TOPICS":
-        return False
-    entry = _entry_of(_detail(row), topic)
-    return entry["queues"] is not None or entry["removed"]
-
-
-def _entry_of(detail: Mapping[str, Any], topic: str) -> Row:
-    topics, removed = detail.get("topics"), detail.get("removed")
-    return _entry(
-        detail.get("part"),
-        detail.get("parts"),
-        detail.get("full"),
-        detail.get("base"),
-        topics.get(topic) if isinstance(topics, dict) else None,
-        removed=isinstance(removed, list) and topic in removed,
-    )
-
-
-def _entry(part: object, parts: object, full: object, base: object, queues: object, *, removed: bool) -> Row:
-    """Fields of the wrong type are null, as Spark reads them."""
-    numbers = [each if type(each) is int else None for each in queues] if isinstance(queues, list) else None
-    values = (
-        part if type(part) is int else None,
-        parts if type(parts) is int else None,
-        full if isinstance(full, bool) else None,
-        base if isinstance(base, str) else None,
-        numbers,
-        removed,
-    )
-    return dict(zip(ENTRY_FIELDS, values, strict=True))
-
-
 def _with_entry(row: Row) -> Row:
     """A stored row: ``pieces`` are the JSON of the entry's fields."""
     pieces, removed = row.pop("pieces"), row.pop("removed")
     is_set = row["event"] == "TOPICS"
     found = [None if piece is None else json.loads(piece) for piece in pieces or [None] * 5]
-    return row | {"entry": _entry(*found, removed=bool(removed)) if is_set else None}
-
-
-def _lean(row: Row, topic: str) -> Row:
-    """A row of a file, without the entries of other topics."""
-    is_set = row["event"] == "TOPICS"
-    fields = {name: row[name] for name in ("at", *ROW_FIELDS)}
-    if is_set:
-        return fields | {"detail": None, "entry": _entry_of(_detail(row), topic)}
-    return fields | {"detail": None if row["detail"] is None else as_text(row["detail"]), "entry": None}
-
-
-def _is_of(row: Row, groups: Collection[tuple[str, str]]) -> bool:
-    """Whether a row is about one of the groups, one of their clusters, or a name server; as `_TOPIC_ROWS`."""
-    cluster, name = _group(row)
-    if row["event"] in ROUTINE:
-        return False
-    if name is not None:
-        return (cluster, name) in groups
-    if cluster is not None:
-        return any(cluster == each for each, _ in groups)
-    return bool(row["event"].startswith("NAMESRV_"))
-
-
-def _by_run(rows: Iterable[Row]) -> Iterable[list[Row]]:
-    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        found[row["node"], row["boot_id"]].append(row)
-    return found.values()
-
-
-def _counted(rows: Collection[Row], at: int) -> ObserverRows:
-    """As `_OBSERVERS`."""
-    before = [row for row in rows if row["at"] <= at]
-    following = min((row for row in rows if row["at"] > at), key=lambda row: row["seq"], default=None)
-    one = next(iter(rows))
-    return ObserverRows(
-        one["node"],
-        one["boot_id"],
-        frozenset(row["dt"] for row in rows),
-        first_us=min(row["at"] for row in rows),
-        end_us=max(row["at"] for row in rows),
-        rows=len(before),
-        last_us=max((row["at"] for row in before), default=None),
-        first_seq=min((row["seq"] for row in before), default=None),
-        last_seq=max((row["seq"] for row in before), default=None),
-        next_us=None if following is None else following["at"],
-        next_seq=None if following is None else following["seq"],
-    )
-
-
-def _joined(observers: Iterable[ObserverRows]) -> list[ObserverRows]:
-    """The counts of each run, of rows from the tables and from files."""
-    found: dict[tuple[str, str], ObserverRows] = {}
-    for each in observers:
-        known = found.get((each.node, each.boot_id))
-        found[each.node, each.boot_id] = each if known is None else known.joined(each)
-    return list(found.values())
+    return row | {"entry": topic_entry(*found, removed=bool(removed)) if is_set else None}

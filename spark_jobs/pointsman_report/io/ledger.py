@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
+from pointsman.history.row_format import SCHEMA_VERSION, Row
 from pointsman_report.hadoop_files import RawFile
-from pointsman_report.io.past import Past, Row
+from pointsman_report.io.past import Past
 from pointsman_report.schemas.history_tables import INGESTED_FILES
-from pointsman_report.transforms.history_rows import SCHEMA_VERSION
 
 _FOLDER_DAY = re.compile(r"dt=(\d{4}-\d{2}-\d{2})")
 

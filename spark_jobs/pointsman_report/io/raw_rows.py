@@ -3,47 +3,25 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
-from pyspark.sql import types as T
-
+from pointsman.history.row_format import ROUTINE, Row, as_text, good_row
 from pointsman_report.hadoop_files import RawFile
-from pointsman_report.io.past import ROUTINE, Row, microseconds
 from pointsman_report.io.warehouse import days_from
-from pointsman_report.schemas import INSTANCE
-from pointsman_report.schemas.history_tables import HISTORY_ROW_JSON, REGISTRATION_EVENTS
-from pointsman_report.transforms.history_rows import (
-    ABOUT_A_REPLICA,
-    EVENT,
-    MAY_BE_ABOUT_ONE,
-    REQUIRED,
-    ROW_TIME,
-    SCHEMA_VERSION,
-    STATES,
-)
+from pointsman_report.schemas.history_tables import REGISTRATION_EVENTS
 
 Number = tuple[date, str, str, int]
 """The day of a row, its node, boot_id and seq."""
 
 _BEGIN = re.compile(r'{"schema_version": \d, "event_at": "(\d{4}-\d\d-\d\d)T[\d:.]+Z", ')
 """As name servers begin a line; the day is that of the row."""
-_TIME, _EVENT = re.compile(ROW_TIME), re.compile(EVENT)
-_SPACE = " \t\r\n"
 _KEYS = ("dt", "node", "boot_id", "seq")
 _COUNTED = (*_KEYS, "at", "event", "cluster", "broker_name")
-_NO_FIELDS = dict.fromkeys(HISTORY_ROW_JSON.fieldNames())
-_FIELDS = {
-    kind: tuple(field.name for field in HISTORY_ROW_JSON.fields if isinstance(field.dataType, kind))
-    for kind in (T.IntegerType, T.LongType, T.BooleanType, T.StringType)
-}
-_INTEGERS, _LONGS, _FLAGS, _TEXTS = _FIELDS.values()
 
 
 def rows_of(files: Iterable[RawFile], *, first_day: date, last_day: date) -> dict[Number, Row]:
@@ -74,18 +52,6 @@ def rows_of(files: Iterable[RawFile], *, first_day: date, last_day: date) -> dic
     return found
 
 
-def good_row(line: str) -> Row | None:
-    """Return the row of a line; None if it is not a history row."""
-    text = line.strip(_SPACE)
-    if not text.startswith("{"):
-        return None
-    try:
-        row: Row = _NO_FIELDS | json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return row if _is_typed(row) and _is_good(row) else None
-
-
 def _lines(path: Path) -> Iterator[str]:
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8", errors="replace") as file:
@@ -94,54 +60,6 @@ def _lines(path: Path) -> Iterator[str]:
         except (EOFError, zlib.error, gzip.BadGzipFile):
             # The lines before the damage are used.
             return
-
-
-def _is_typed(row: Row) -> bool:
-    for names, bound in ((_INTEGERS, 2**31), (_LONGS, 2**63)):
-        for name in names:
-            value = row[name]
-            if value is not None and (type(value) is not int or not -bound <= value < bound):
-                return False
-    for name in _FLAGS:
-        if type(row[name]) not in (bool, NoneType):
-            return False
-    for name in _TEXTS:
-        value = row[name]
-        # Few rows of a kind need their detail as text.
-        if value is not None and type(value) is not str and name != "detail":
-            row[name] = as_text(value)
-    return True
-
-
-def as_text(value: object) -> str:
-    """Return a value of JSON as the text that Spark makes of it."""
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _is_good(row: Row) -> bool:
-    """Whether a typed row is one of history; adds ``dt`` and ``at``."""
-    if None in (row[name] for name in REQUIRED) or row["schema_version"] != SCHEMA_VERSION or row["seq"] < 1:
-        return False
-    at, event = _moment(row["event_at"]), row["event"]
-    if at is None or not _EVENT.fullmatch(event):
-        return False
-    about_one = event in ABOUT_A_REPLICA
-    if about_one and any(row[name] is None for name in INSTANCE):
-        return False
-    has_state = about_one or (event in MAY_BE_ABOUT_ONE and row["broker_id"] is not None)
-    if has_state and row["state"] not in STATES:
-        return False
-    row["dt"], row["at"] = at.date(), microseconds(at)
-    return True
-
-
-def _moment(text: str) -> datetime | None:
-    if not _TIME.fullmatch(text):
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
 
 
 def _order(row: Row) -> list[tuple[bool, Any]]:

@@ -10,19 +10,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from pointsman.history.row_format import REPEATED, ROUTINE, Row, microseconds
+from pointsman.history.topic_selection import ENTRY_FIELDS, ROW_FIELDS, ObserverRows, TopicQuestion, TopicRows
 from pointsman_report.io.ledger import Window, read_ledger, unread
-from pointsman_report.io.past import (
-    ENTRY_FIELDS,
-    REPEATED,
-    ROUTINE,
-    ROW_FIELDS,
-    ObserverRows,
-    Row,
-    TopicQuestion,
-    TopicRows,
-    microseconds,
-    with_times,
-)
+from pointsman_report.io.past import with_times
 from pointsman_report.io.raw_files import History
 from pointsman_report.io.warehouse import Warehouse
 from pointsman_report.schemas import OBSERVER, TABLES

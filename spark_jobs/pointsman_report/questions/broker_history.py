@@ -13,10 +13,12 @@ from functools import partial
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from pointsman_report.io.past import Past, Row, moment_of
+from pointsman.history.past_route import format_time, rfc3339
+from pointsman.history.row_format import Row, moment_of
+from pointsman.names import printable
+from pointsman_report.io.past import Past
 from pointsman_report.io.warehouse import days_from
-from pointsman_report.questions.past_route import format_time, rfc3339
-from pointsman_report.report.formatting import NO_VALUE, broker_label, counted, duration, number, percent, printable
+from pointsman_report.report.formatting import NO_VALUE, broker_label, counted, duration, number, percent
 from pointsman_report.report.meanings import cause_name
 from pointsman_report.report.table_rows import Key, key
 

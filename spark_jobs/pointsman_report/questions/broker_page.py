@@ -9,8 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pointsman.history.row_format import microseconds
 from pointsman_report import __version__
-from pointsman_report.io.past import microseconds
 from pointsman_report.parameters import Parameters
 from pointsman_report.questions.broker_history import BrokerHistory, ReplicaHistory
 from pointsman_report.report.broker_plots import Charge, Curve, StateBar, penalty_curves, timeline

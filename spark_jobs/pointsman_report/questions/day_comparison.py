@@ -15,18 +15,11 @@ from math import inf
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pointsman_report.io.past import Past, Row
+from pointsman.history.row_format import Row
+from pointsman.names import printable
+from pointsman_report.io.past import Past
 from pointsman_report.questions.text_table import text_table
-from pointsman_report.report.formatting import (
-    NO_VALUE,
-    broker_label,
-    counted,
-    duration,
-    milliseconds,
-    number,
-    percent,
-    printable,
-)
+from pointsman_report.report.formatting import NO_VALUE, broker_label, counted, duration, milliseconds, number, percent
 from pointsman_report.report.meanings import WORST_FIRST
 from pointsman_report.report.table_rows import key
 from pointsman_report.report_errors import ReportError

@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pointsman_report.io.past import Past, TopicQuestion
-from pointsman_report.questions.past_route import ROUTE, RouteResult, format_time, rfc3339, route_of
+from pointsman.history.past_route import ROUTE, RouteResult, format_time, rfc3339, route_of
+from pointsman.history.topic_selection import TopicQuestion, days_before
+from pointsman.names import printable
+from pointsman_report.io.past import Past
 from pointsman_report.questions.route_events import (
     POLLING_CLIENTS,
     WATCHING_CLIENTS,
@@ -17,8 +19,7 @@ from pointsman_report.questions.route_events import (
     departures,
     timeline_events,
 )
-from pointsman_report.questions.topic_history import days_before, topic_history_of
-from pointsman_report.report.formatting import printable
+from pointsman_report.questions.topic_questions import read_topic_history
 
 LOOKBACK = timedelta(hours=24)
 LOOKAHEAD = timedelta(hours=1)
@@ -116,7 +117,7 @@ def explain(past: Past, topic: str, at: datetime, *, cluster: str | None) -> Exp
     at = at.astimezone(UTC)
     first_day, _ = days_before(at)
     question = TopicQuestion(topic, at, first_day, (at + LOOKAHEAD).date(), cluster)
-    history = topic_history_of(past, question)
+    history = read_topic_history(past, question)
     route = route_of(history, topic, at, cluster=cluster)
     clusters = {broker.group[0] for broker in route.brokers}
     since = at - LOOKBACK

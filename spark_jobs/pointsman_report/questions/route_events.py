@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from pointsman_report.questions.topic_history import Group, HistoryRow, Queues, TopicHistory
+from pointsman.history.topic_history import Group, HistoryRow, Queues, TopicHistory
 
 WATCHING_CLIENTS = timedelta(seconds=1)
 POLLING_CLIENTS = timedelta(seconds=30)

@@ -12,10 +12,12 @@ from heapq import nsmallest
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pointsman_report.io.past import Past, Row
-from pointsman_report.questions.past_route import format_time, rfc3339
+from pointsman.history.past_route import format_time, rfc3339
+from pointsman.history.row_format import Row
+from pointsman.names import printable
+from pointsman_report.io.past import Past
 from pointsman_report.questions.text_table import text_table
-from pointsman_report.report.formatting import counted, duration, number, objective, percent, printable
+from pointsman_report.report.formatting import counted, duration, number, objective, percent
 from pointsman_report.report.meanings import cause_name
 from pointsman_report.report.table_rows import Instance, Key, key, ratio
 from pointsman_report.schemas import INSTANCE

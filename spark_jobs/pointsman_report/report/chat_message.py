@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 
+from pointsman.names import printable
 from pointsman_report.report.contents import Report
-from pointsman_report.report.formatting import counted, printable
+from pointsman_report.report.formatting import counted
 from pointsman_report.report.overview import overview
 from pointsman_report.report.tiles import Tile, tiles
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sized
 from datetime import timedelta
 
+from pointsman.names import printable
 from pointsman_report.report.contents import Finding, Report
-from pointsman_report.report.formatting import ahead_or_behind, counted, duration, objective, printable, some
+from pointsman_report.report.formatting import ahead_or_behind, counted, duration, objective, some
 from pointsman_report.report.meanings import ADVICE, FINDINGS, cause_name
 from pointsman_report.report.sections.name_server_record import NodeClock
 from pointsman_report.report.sections.report_basis import Completeness

@@ -9,6 +9,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import overload
 from zoneinfo import ZoneInfo
 
+from pointsman.names import printable
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_VALUE = "\N{EN DASH}"
 BRIEF_SECONDS = 10
@@ -95,11 +97,6 @@ def some(names: Sequence[object], *, of: int | None = None, most: int = 5) -> st
 def broker_label(cluster: str, broker_name: str, broker_id: int) -> str:
     """A broker's name on one line of a page, a plot or a terminal."""
     return printable(f"{cluster}/{broker_name}/{broker_id}")
-
-
-def printable(text: str) -> str:
-    """Replace control characters, including line ends, by a visible character."""
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
 @overload

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pointsman.names import printable
 from pointsman_report.report.contents import Report
-from pointsman_report.report.formatting import coarse_percent, counted, duration, printable, some
+from pointsman_report.report.formatting import coarse_percent, counted, duration, some
 from pointsman_report.report.sections.impact import owners_hit
 from pointsman_report.report.summary import basis
 

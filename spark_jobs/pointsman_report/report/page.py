@@ -13,6 +13,7 @@ from importlib import resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from pointsman.names import printable
 from pointsman_report.report.budget_burn import burn_plot
 from pointsman_report.report.contents import Report
 from pointsman_report.report.formatting import (
@@ -27,7 +28,6 @@ from pointsman_report.report.formatting import (
     objective,
     outage_duration,
     percent,
-    printable,
     some,
 )
 from pointsman_report.report.meanings import ADVICE, STATES, cause_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shlex import quote
 
-from pointsman_report.report.formatting import printable
+from pointsman.names import printable
 from pointsman_report.report.table_rows import Key
 
 PROGRAM = "pointsman-report"

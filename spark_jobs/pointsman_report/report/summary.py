@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pointsman.names import printable
 from pointsman_report.report.contents import Report
-from pointsman_report.report.formatting import coarse_percent, counted, duration, objective, percent, printable
+from pointsman_report.report.formatting import coarse_percent, counted, duration, objective, percent
 from pointsman_report.report.meanings import cause_name
 from pointsman_report.report.sections.headline import Cluster
 from pointsman_report.report.sections.worst_brokers import Broker

@@ -4,35 +4,14 @@ from __future__ import annotations
 
 from pyspark.sql import types as T
 
+from pointsman.history.row_format import FIELDS
 from pointsman_report.schemas.table_types import BOOL, DAY, INT, LONG, TEXT, TIME, Table, struct
 
 RAW_LINE = struct(line=TEXT, file=TEXT, file_modified_at=TIME, fault=TEXT)
 """A line of raw history and its file; or no line, and the ``fault`` (read error) of the file."""
 
 HISTORY_ROW_JSON = struct(
-    schema_version=INT,
-    event_at=TEXT,
-    uptime_ms=LONG,
-    event=TEXT,
-    reason=TEXT,
-    node=TEXT,
-    boot_id=TEXT,
-    seq=LONG,
-    cluster=TEXT,
-    broker_name=TEXT,
-    broker_id=LONG,
-    broker_addr=TEXT,
-    zone=TEXT,
-    host=TEXT,
-    incarnation=TEXT,
-    generation=TEXT,
-    broker_version=TEXT,
-    data_version=TEXT,
-    interval_ms=LONG,
-    state=TEXT,
-    since_ms=LONG,
-    planned=BOOL,
-    detail=TEXT,
+    **{name: {"int": INT, "long": LONG, "bool": BOOL, "text": TEXT}[kind] for name, kind in FIELDS.items()}
 )
 """A row as in the JSON; ``registration_event.schema.json`` describes each field."""
 

@@ -11,23 +11,20 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from pointsman.history.row_format import (
+    ABOUT_A_REPLICA,
+    EVENT,
+    MAY_BE_ABOUT_ONE,
+    REQUIRED,
+    ROW_TIME,
+    SCHEMA_VERSION,
+    STATES,
+)
 from pointsman_report.schemas import INSTANCE
 from pointsman_report.schemas.history_tables import HISTORY_ROW_JSON, QUARANTINE, RAW_LINE, REGISTRATION_EVENTS
 from pointsman_report.transforms.utc_days import lit_day
 
-SCHEMA_VERSION = 2
-REQUIRED = ("schema_version", "event_at", "event", "node", "boot_id", "seq")
 QUARANTINED_CHARACTERS = 1_000
-ABOUT_A_REPLICA = (
-    *("REGISTERED", "REREGISTERED", "ROLE_CHANGED", "ADDRESS_CHANGED", "RESTARTED", "RECOVERED"),
-    *("EXPIRED", "PROBE_FAILED", "UNREGISTERED", "PROTECTED", "SUSPECTED"),
-    *("LATE_HEARTBEAT", "HEARTBEAT", "HEARTBEATS", "QUEUE_STATS"),
-)
-MAY_BE_ABOUT_ONE = ("CHECKPOINT", "TOPICS")
-STATES = ("PROVISIONAL", "UP", "SUSPECT", "PROTECTED", "OUT", "GONE")
-
-ROW_TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$"
-EVENT = "^[A-Z_]+$"
 _FOLDER_DAY = r"dt=(\d{4}-\d{2}-\d{2})"
 _UNPARSED = "_unparsed"
 _SPACE = " \t\r\n"

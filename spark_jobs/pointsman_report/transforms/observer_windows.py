@@ -17,6 +17,7 @@ from datetime import date, timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pointsman.history.topic_history import SILENT_INTERVALS
 from pointsman_report.schemas import OBSERVER
 from pointsman_report.schemas.liveness_tables import OBSERVER_WINDOWS, SEQ_GAP
 from pointsman_report.transforms import utc_days
@@ -27,7 +28,6 @@ SILENCE_TO_MIDNIGHT = 150 * utc_days.SECOND
 """A name server writes a row every minute: a run whose last row is this close to midnight counts as running at
 midnight."""
 
-SILENT_INTERVALS = 3
 MIN_ALIVE_ROWS, LONGEST_ALIVE = 6, 120 * utc_days.SECOND
 """Without a stated interval: at least this many NAMESRV_ALIVE rows on a day, with a median interval of at most this."""
 

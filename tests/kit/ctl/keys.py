@@ -9,7 +9,10 @@ import pytest
 
 from pointsman_ctl.command_line import run
 
-DATA_KEYED = {"labels", "sizes", "ratesPerSecond", "brokersByState", "detail", "brokerAddrs", "filterServerTable"}
+DATA_KEYED = {
+    *("labels", "sizes", "ratesPerSecond", "brokersByState", "detail", "brokerAddrs", "filterServerTable"),
+    *("before", "after"),
+}
 """Their keys are names of the user's own, or of the server's."""
 GROUPS = {"kv", "order-topic", "maintenance"}
 

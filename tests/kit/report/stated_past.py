@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
-from pointsman_report.io.past import Row, TopicQuestion, TopicRows
+from pointsman.history.row_format import Row
+from pointsman.history.topic_selection import TopicQuestion, TopicRows
 from pointsman_report.schemas import TABLES
 
 

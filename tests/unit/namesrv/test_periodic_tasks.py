@@ -41,6 +41,9 @@ async def nothing_lags() -> bool:
     return False
 
 
+async def nothing_is_read() -> None: ...
+
+
 @contextlib.asynccontextmanager
 async def running(periodic: PeriodicTasks) -> AsyncIterator[None]:
     task = asyncio.create_task(periodic.run())
@@ -65,6 +68,7 @@ async def test_a_pause_in_the_middle_of_a_sweep_is_credited_once(beats: bool) ->
         clock=clock,
         metrics=metrics,
         settle=nothing_lags,
+        until_read=nothing_is_read,
     )
 
     async def beat() -> None:

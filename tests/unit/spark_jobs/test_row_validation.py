@@ -64,6 +64,17 @@ def test_a_topic_has_four_numbers_and_perhaps_a_weight(queues: list[int], valid:
     assert Draft202012Validator(row_schema()).is_valid(row) is valid
 
 
+@pytest.mark.parametrize(
+    ("before", "valid"),
+    [("100", True), (None, True), ({"length": 3, "sha256": "0" * 64}, True), ({"length": 3}, False), (7, False)],
+    ids=str,
+)
+def test_an_old_value_of_a_key_is_a_text_or_a_digest(before: object, valid: bool) -> None:
+    detail = {"namespace": "LIMITS", "key": "orders", "value": "200", "before": before, "by": "ann"}
+    row = GOOD | dict.fromkeys(("cluster", "broker_name", "broker_id", "state", "since_ms", "planned"))
+    assert Draft202012Validator(row_schema()).is_valid(row | {"event": "KV_CHANGED", "detail": detail}) is valid
+
+
 def test_a_row_that_is_not_about_a_replica_has_no_state(tmp_path: Path) -> None:
     nothing: dict[str, Any] = dict.fromkeys(("broker_id", "state", "since_ms", "planned"))
     rows = (GOOD | nothing | {"event": event} for event in ("PERM_CHANGED", "GUARD_ON", "NAMESRV_ALIVE"))

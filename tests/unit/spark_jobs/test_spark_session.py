@@ -9,9 +9,11 @@ import pytest
 from pyspark import SparkConf
 
 from pointsman_report.spark_session import (
+    BROKER_BYTES,
     LOCAL_SETTINGS,
     SETTINGS,
     SMALL_BYTES,
+    SMALL_SETTINGS,
     default_memory,
     is_below,
     is_local,
@@ -80,6 +82,19 @@ def test_little_to_read_spares_the_second_compiler_and_much_does_not(history: Pa
     with (history / "much.jsonl").open("wb") as file:
         file.truncate(SMALL_BYTES)
     assert "TieredStopAtLevel" not in options()
+
+
+def test_little_about_many_brokers_is_not_small_over_many_days(history: Path) -> None:
+    with (history / "one-row-a-broker.jsonl").open("wb") as file:
+        file.truncate(5_000 * BROKER_BYTES)
+
+    def is_small(days: int) -> bool:
+        settings = settings_for(None, memory=None, reads=[history], days=days, submitted=None)
+        return set(SMALL_SETTINGS) <= set(settings)
+
+    assert is_small(1)
+    assert is_small(39)
+    assert not is_small(40)
 
 
 def test_input_of_unknown_size_counts_as_large() -> None:

@@ -11,10 +11,11 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pointsman.names import printable
 from pointsman_report.io import Warehouse
 from pointsman_report.parameters import IncidentParameters
 from pointsman_report.report.drawing import CURVE_COLOURS, FAINT, HALF_INCHES, SOFT, figure, in_days, svg, time_axis
-from pointsman_report.report.formatting import counted, printable
+from pointsman_report.report.formatting import counted
 from pointsman_report.report.formatting import micros as micros_of
 from pointsman_report.report.section import Section, first, section
 from pointsman_report.report.sections.worst_brokers import Broker

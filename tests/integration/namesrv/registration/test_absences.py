@@ -37,6 +37,7 @@ async def run(clock: ManualClock, history: Path) -> AsyncIterator[tuple[NameServ
     """One run of a name server with its snapshot."""
     state = history.with_name("state")
     async with serving(clock=clock, history=history, snapshot=state) as (app, peer):
+        await app.parts.memory.until_read()
         yield app, peer
 
 

@@ -164,5 +164,5 @@ async def test_a_server_that_stops_ends_the_streams_itself_and_blames_no_broker(
         await stream.beat()
     assert await stream.status() is grpc.StatusCode.UNAVAILABLE
     kinds = [record.event.kind for record in server.parts.recorder.recent.of("a")]
-    assert kinds == ["REGISTERED"]
+    assert kinds == ["REGISTERED", "NAMESRV_STOPPED"]
     await stream.end()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from pointsman_namesrv.core.administration import Administration
+from pointsman_namesrv.core.administration import MAX_RECORDED_CHARACTERS, Administration
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.kv import ORDER_TOPIC_NAMESPACE
@@ -77,7 +78,7 @@ def test_a_wipe_clears_only_the_write_bit_and_adding_restores_the_old_perm(
     assert (perms(core), done.topic_count, done.changed) == ({"a": 5, "b": 7}, 1, True)
     recorded = the(done.events)
     assert (recorded.kind, recorded.reason, recorded.group) == (EventKind.PERM_CHANGED, Reason.ADMIN, A)
-    assert recorded.detail == {"writable": False, "topics": 1, "by": BY}
+    assert recorded.detail == {"writable": False, "topics": 1, "before": True, "by": BY}
     back = admin.set_write_perm(A, writable=True, by=BY)
     assert (perms(core), back.changed, the(back.events).detail["writable"]) == ({"a": 7, "b": 7}, True, True)
 
@@ -229,13 +230,31 @@ def test_a_key_is_set_and_removed_and_the_history_has_its_value(core: NameServer
     done = admin.put_kv("ns", "key", "value", by=BY)
     recorded = the(done.events)
     assert (recorded.kind, recorded.reason) == (EventKind.KV_CHANGED, Reason.ADMIN)
-    assert recorded.detail == {"namespace": "ns", "key": "key", "value": "value", "by": BY}
+    assert recorded.detail == {"namespace": "ns", "key": "key", "value": "value", "before": None, "by": BY}
     assert admin.put_kv("ns", "key", "value", by=BY).events == ()
     gone = admin.delete_kv("ns", "key", by=BY)
-    assert the(gone.events).detail == {"namespace": "ns", "key": "key", "by": BY}
+    assert the(gone.events).detail == {"namespace": "ns", "key": "key", "before": "value", "by": BY}
     assert core.kv.entries() == []
     with pytest.raises(KvNotFound):
         admin.delete_kv("ns", "key", by=BY)
+
+
+def test_a_changed_key_has_its_old_value_in_the_history(admin: Administration) -> None:
+    admin.put_kv("ns", "key", "one", by=BY)
+    detail = the(admin.put_kv("ns", "key", "two", by=BY).events).detail
+    assert (detail["value"], detail["before"]) == ("two", "one")
+
+
+def test_long_values_and_those_of_hidden_namespaces_are_recorded_as_length_and_digest(core: NameServer) -> None:
+    admin = Administration(core, hidden_namespaces=("secrets",))
+    long, longest = "x" * (MAX_RECORDED_CHARACTERS + 1), "y" * MAX_RECORDED_CHARACTERS
+    digest = {"length": len(long), "sha256": hashlib.sha256(long.encode()).hexdigest()}
+    admin.put_kv("ns", "key", long, by=BY)
+    detail = the(admin.put_kv("ns", "key", longest, by=BY).events).detail
+    assert (detail["value"], detail["before"]) == (longest, digest)
+    admin.put_kv("secrets", "password", "hunter2", by=BY)
+    gone = the(admin.delete_kv("secrets", "password", by=BY).events)
+    assert gone.detail["before"] == {"length": 7, "sha256": hashlib.sha256(b"hunter2").hexdigest()}
 
 
 def test_an_order_topic_is_in_its_route_as_long_as_its_key_is_set(core: NameServer, admin: Administration) -> None:
@@ -272,15 +291,19 @@ def test_a_mode_without_an_immediate_effect_is_recorded_once(core: NameServer, a
     core.register(registration(), now=0.0)
     assert admin.set_guard("c1", GuardMode.AUTO, seconds=None, by=BY, now=0.0).events == ()
     recorded = the(admin.set_guard("c1", GuardMode.OFF, seconds=None, by=BY, now=0.0).events)
-    assert (recorded.kind, recorded.detail) == (EventKind.GUARD_OFF, {"mode": "OFF", "by": BY})
+    assert (recorded.kind, recorded.detail) == (
+        EventKind.GUARD_OFF,
+        {"mode": "OFF", "before": {"mode": "AUTO"}, "by": BY},
+    )
     assert admin.set_guard("c1", GuardMode.OFF, seconds=None, by=BY, now=1.0).events == ()
 
 
 def test_a_longer_hold_is_recorded_as_guard_on(core: NameServer, admin: Administration) -> None:
     core.register(registration(), now=0.0)
     admin.set_guard("c1", GuardMode.HOLD, seconds=60.0, by=BY, now=0.0)
-    recorded = the(admin.set_guard("c1", GuardMode.HOLD, seconds=600.0, by=BY, now=0.0).events)
+    recorded = the(admin.set_guard("c1", GuardMode.HOLD, seconds=600.0, by=BY, now=10.0).events)
     assert (recorded.kind, recorded.detail["seconds"]) == (EventKind.GUARD_ON, 600.0)
+    assert recorded.detail["before"] == {"mode": "HOLD", "seconds": 50.0}
 
 
 def test_the_guard_of_an_unknown_cluster_cannot_be_set(core: NameServer, admin: Administration) -> None:
@@ -311,7 +334,7 @@ def test_a_broker_that_expires_in_a_window_is_planned(core: NameServer, admin: A
         Reason.ADMIN,
         key,
     )
-    assert recorded.detail == {"seconds": 1_000.0, "note": "new kernel", "by": BY}
+    assert recorded.detail == {"seconds": 1_000.0, "note": "new kernel", "before": None, "by": BY}
     left = the(core.sweep(now=200.0))
     assert (left.kind, left.reason) == (EventKind.EXPIRED, Reason.SILENCE)
     assert left.broker is not None
@@ -323,7 +346,7 @@ def test_a_window_is_ended_by_any_operator_or_by_its_time(core: NameServer, admi
     ended = admin.set_maintenance(A, seconds=None, note="done", by="bob", now=10.0)
     recorded = the(ended.events)
     assert (ended.changed, recorded.kind, recorded.reason) == (True, EventKind.MAINTENANCE_OFF, Reason.ADMIN)
-    assert recorded.detail == {"note": "done", "by": "bob"}
+    assert recorded.detail == {"note": "done", "before": {"seconds": 90.0, "note": "", "by": BY}, "by": "bob"}
     again = admin.set_maintenance(A, seconds=None, note="", by=BY, now=11.0)
     assert (again.changed, again.events) == (False, ())
     admin.set_maintenance(A, seconds=100.0, note="", by=BY, now=20.0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pointsman_namesrv.core import flap_penalties
 from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind
-from pointsman_namesrv.core.flap_penalties import FlapRules, FlapScore, Penalties
+from pointsman_namesrv.core.flap_penalties import FlapRules, FlapScore, Penalties, ReplayedPenalties
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Position, Reason
 from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
 from pointsman_report.parameters import FlapParameters
@@ -284,3 +284,22 @@ def test_any_sequence_of_events_gives_the_penalty_of_the_plain_formula(
     assert found.penalty == pytest.approx(penalty, rel=1e-9)
     if abs(penalty - 1000) > 1e-3:
         assert found.flapping is (flapping_now and penalty >= 1000)
+
+
+def test_the_highest_penalty_is_forgotten_within_fifteen_hours() -> None:
+    penalties, seconds = Penalties(), FlapRules().remembered_seconds
+    for _ in range(20):
+        penalties.record(event(EventKind.RESTARTED), now=0.0)
+    assert seconds <= 15 * HOUR
+    assert penalties.score(A, now=seconds - 1.0) is not None
+    assert penalties.score(A, now=seconds + 1.0) is None
+
+
+def test_earlier_events_count_with_the_maintenance_windows_of_their_time() -> None:
+    key, late = GroupKey("c1", "a"), event(EventKind.LATE_HEARTBEAT)
+    opened = Event(kind=EventKind.MAINTENANCE_ON, reason=Reason.ADMIN, group=key, detail={"seconds": 60})
+    closed = Event(kind=EventKind.MAINTENANCE_OFF, reason=Reason.ADMIN, group=key)
+    replayed = ReplayedPenalties()
+    for at, happened in ((0.0, opened), (59.0, late), (60.0, late), (70.0, opened), (71.0, closed), (72.0, late)):
+        replayed.add_earlier(happened, at=at)
+    assert score(replayed.penalties, now=72.0).penalty == pytest.approx(200, abs=1.0)

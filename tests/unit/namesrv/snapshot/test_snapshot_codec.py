@@ -22,11 +22,14 @@ from pointsman_namesrv.core.static_topics import QueueMapping, StaticTopics, sta
 from pointsman_namesrv.slices import SLICE_TOPICS
 from pointsman_namesrv.snapshot.snapshot_codec import (
     ContentRefused,
+    HistoryMark,
     Lost,
     decode_broker,
     decode_lost,
+    decode_mark,
     encode_broker,
     encode_lost,
+    encode_mark,
 )
 
 BOUNDS = IntervalBounds()
@@ -97,7 +100,11 @@ def test_a_broker_survives_a_round_trip_with_its_last_health(
     registration: Registration, generation: int, health: Health
 ) -> None:
     content = encode_broker(registration, generation, health)
+    assert decode_mark(content) is None
     assert decode_broker(content, bounds=BOUNDS, max_topics=8) == (replace(registration, health=health), generation)
+    mark = HistoryMark(generation, generation // 2)
+    assert decode_mark(content + encode_mark(mark)) == mark
+    assert decode_broker(content + encode_mark(mark), bounds=BOUNDS, max_topics=8)[1] == generation
 
 
 def test_a_broker_of_many_topics_survives_a_round_trip_that_pauses() -> None:

@@ -13,6 +13,7 @@ import pytest
 from pointsman.storage.tables import DurableTables, Row
 from pointsman_namesrv.core.model import Health, ProbeVerdict, Registration
 from pointsman_namesrv.snapshot import snapshot_store as module
+from pointsman_namesrv.snapshot.snapshot_codec import HistoryMark
 from pointsman_namesrv.snapshot.snapshot_store import FILE_NAME, Loaded, Snapshot, SnapshotStore, StateDirectoryInUse
 from tests.kit.name_server.held_brokers import held, snapshot, store
 
@@ -186,3 +187,16 @@ def test_while_the_disk_fails_no_replaced_registration_is_kept_in_memory(
     assert writing.write(snapshot(held(1, step=1))).whole
     assert by_broker(loaded(state)).keys() == {"b1"}
     assert by_broker(loaded(state))["b1"][0] == held(1, step=1)[0]
+
+
+def test_each_broker_states_how_much_of_the_history_its_row_contains(tmp_path: Path) -> None:
+    writing = store(tmp_path)
+    writing.load()
+    first, second = held(1), held(2)
+    writing.write(Snapshot([first], contains=HistoryMark(2**64 - 1, 7)))
+    writing.write(Snapshot([first, second], contains=HistoryMark(2**64 - 1, 2**40)))
+    writing.close()
+    loaded = store(tmp_path).load()
+    assert {position.broker_name: mark.seq for position, mark in loaded.marks.items()} == {"b1": 7, "b2": 2**40}
+    assert {mark.boot for mark in loaded.marks.values()} == {2**64 - 1}
+    assert len(loaded.brokers) == 2

@@ -15,6 +15,7 @@ from pointsman_client import NameServerFailedError, RequestRejectedError
 from pointsman_ctl.output.error_report import NAME_SERVER_HINT, NO_GRPC, OLDER_SERVER, failure_text, to_error_report
 from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.model import Reason
+from pointsman_namesrv.history.recent import RESTARTS
 
 
 @pytest.mark.parametrize(("perm", "words"), [(6, "rw"), (4, "r"), (2, "w"), (0, "-"), (1, "-"), (0b1111, "rw")])
@@ -112,7 +113,7 @@ def test_a_reason_is_explained_for_its_event(event: str, reason: str, words: str
 
 def test_every_event_and_reason_of_a_name_server_about_a_broker_is_explained() -> None:
     elsewhere = {"KV_CHANGED", "HEARTBEAT", "HEARTBEATS", "TOPICS", "QUEUE_STATS"}
-    kinds = {kind for kind in EventKind if not kind.startswith("NAMESRV_")} - elsewhere
+    kinds = {kind for kind in EventKind if not kind.startswith("NAMESRV_")} - elsewhere | RESTARTS
     reasons = set(Reason) - {Reason.DAY, Reason.START, Reason.DROPPED, Reason.SHARE}
 
     assert kinds == set(operator_texts._EVENTS)

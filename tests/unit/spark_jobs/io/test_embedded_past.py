@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.history.topic_selection import TopicQuestion, TopicRows
 from pointsman_report.io import embedded_past
 from pointsman_report.io.embedded_past import EmbeddedPast, sql_type
-from pointsman_report.io.past import Past, TopicQuestion, TopicRows
+from pointsman_report.io.past import Past
 from pointsman_report.io.warehouse import LABEL
 from pointsman_report.report_errors import ReportError
 from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION

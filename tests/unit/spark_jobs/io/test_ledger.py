@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime
 
 import pytest
 
+from pointsman.history.row_format import SCHEMA_VERSION
 from pointsman_report.hadoop_files import RawFile
 from pointsman_report.io.ledger import Entry, Window, file_day, key, modified_ms, most_by_name, plain_name, unread
-from pointsman_report.transforms.history_rows import SCHEMA_VERSION
 
 AT = datetime(2026, 3, 2, 1, 2, 3, 456_000, tzinfo=UTC)
 WINDOW = Window(date(2026, 3, 1), date(2026, 3, 3))

@@ -8,7 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pointsman_report.io.past import ROW_FIELDS, Row, microseconds
+from pointsman.history.row_format import Row, microseconds
+from pointsman.history.topic_selection import ROW_FIELDS
 from pointsman_report.questions.broker_history import MAX_LINES, BrokerHistory, BrokerName, broker_history, days_until
 from tests.kit.report.stated_past import StatedPast
 from tests.spark.histories import MIDNIGHT, moment

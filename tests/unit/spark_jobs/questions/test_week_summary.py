@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pointsman_report.io.past import Row
+from pointsman.history.row_format import Row
 from pointsman_report.questions.week_summary import MAX_BROKERS, MAX_INCIDENTS, WeekSummary, week_summary
 from tests.kit.report.stated_past import StatedPast
 from tests.spark.histories import MIDNIGHT, moment

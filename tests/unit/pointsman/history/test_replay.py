@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pointsman_report.questions.past_route import NO_DATA, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteResult, route_of
-from pointsman_report.questions.replay import GroupView
+from pointsman.history.past_route import NO_DATA, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteResult, route_of
+from pointsman.history.replay import GroupView
 from tests.spark.histories import NameServer, broker, moment
 from tests.spark.recorded_core import TOPICS, RecordedCore
 from tests.spark.topic_history_rows import story_of

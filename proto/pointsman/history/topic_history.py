@@ -1,32 +1,27 @@
-"""The history rows of one topic: only those of the brokers that had it, and the runs of the name servers.
-
-`pointsman_report.io` reads them, with Spark or without it; what they mean is decided here.
-"""
+"""The history of one topic: the rows of the brokers that had it, and the runs of the name servers."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Protocol
 
-from pointsman_report.io.past import ROW_FIELDS, ObserverRows, Past, Row, TopicQuestion, moment_of
-from pointsman_report.transforms.observer_windows import MAX_GAPS, SILENT_INTERVALS
+from pointsman.history.row_format import NOT_ROUTED, Row, detail_of, moment_of
+from pointsman.history.topic_selection import ROW_FIELDS, ObserverRows, TopicRows
 
 Group = tuple[str, str]
 """A cluster and a broker name."""
 Queues = tuple[int, int, int]
 """Read queues, write queues, permission."""
 
-NOT_ROUTED = frozenset({"OUT", "GONE"})
-"""States of a registered replica with a failing probe, and of a removed one."""
-
 TOLERANCE = timedelta(milliseconds=10)
 """Two rows may differ by this on when a state began."""
 SILENT_AFTER = timedelta(seconds=150)
 """A name server writes a row every minute."""
+SILENT_INTERVALS = 3
+"""A silence longer than this number of NAMESRV_ALIVE intervals means that the run recorded nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +105,7 @@ class NameServerRun:
 
     def knows(self, last: HistoryRow, following: HistoryRow | None) -> bool:
         """Whether the state in the last row about a replica before that moment is known to have lasted, by the row that
-        follows, as in the tables (`transforms.opinions`)."""
+        follows, as in the report's tables (``transforms.opinions``)."""
         if self.hole_from_at is None or self.hole_to_at is None:
             return True
         if self.silent or following is None or self.hole_from_at.date() < self.hole_to_at.date():
@@ -138,11 +133,30 @@ class TopicHistory:
     """Time of the last row read, of any broker; None if nothing was read."""
 
 
-def topic_history_of(past: Past, question: TopicQuestion) -> TopicHistory:
-    """Read the rows of a topic's brokers, and the name servers that were running at the moment."""
-    found = past.topic_rows(question)
+class ComputedWindows(Protocol):
+    """What is known of a run from elsewhere, such as the tables of computed days."""
+
+    def holes(self, each: ObserverRows) -> set[tuple[int, int]] | None:
+        """Return the first and last missing number of each hole of the run; None if they are not known."""
+
+    def alive_seconds(self, each: ObserverRows) -> float | None:
+        """Return the interval of its NAMESRV_ALIVE rows; None if it is not known."""
+
+
+class NoWindows:
+    """Nothing but the rows is known."""
+
+    def holes(self, _each: ObserverRows) -> None:
+        """Return None: every missing number is a lost row."""
+
+    def alive_seconds(self, _each: ObserverRows) -> None:
+        """Return None: only NAMESRV_STARTED states the interval."""
+
+
+def topic_history_of(found: TopicRows, windows: ComputedWindows | None = None) -> TopicHistory:
+    """Return the rows of a topic's brokers by time, and the name servers that were running at the moment."""
+    windows = windows or NoWindows()
     rows = sorted(map(_history_row, found.rows), key=lambda row: (row.at, row.node, row.boot_id, row.seq))
-    windows = _Windows(past, question.first_day, question.last_day)
     of_name_servers: dict[tuple[str, str], list[HistoryRow]] = defaultdict(list)
     for row in rows:
         if row.event.startswith("NAMESRV_"):
@@ -155,35 +169,7 @@ def topic_history_of(past: Past, question: TopicQuestion) -> TopicHistory:
     )
 
 
-def days_before(at: datetime) -> tuple[date, date]:
-    """The days to read: each day begins with a checkpoint, but a name server may have been down then."""
-    day = at.astimezone(UTC).date()
-    return day - timedelta(days=1), day
-
-
-class _Windows:
-    """The holes and intervals of the computed days: they distinguish lost rows from those dropped by ``compact``."""
-
-    def __init__(self, past: Past, first_day: date, last_day: date) -> None:
-        self._rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-        columns = ("dt", "node", "boot_id", "gaps", "alive_seconds")
-        for row in past.rows("observer_windows", columns, first_day=first_day, last_day=last_day):
-            self._rows[row["node"], row["boot_id"]].append(row)
-
-    def holes(self, each: ObserverRows) -> set[tuple[int, int]] | None:
-        """The first and last missing number of each hole of the run; None if the tables do not have all of them."""
-        rows = self._rows[each.node, each.boot_id]
-        if not each.days <= {row["dt"] for row in rows} or any(len(row["gaps"]) >= MAX_GAPS for row in rows):
-            return None
-        # A hole over midnight is listed on both days.
-        return {(gap["from_seq"], gap["to_seq"]) for row in rows for gap in row["gaps"]}
-
-    def alive_seconds(self, each: ObserverRows) -> float | None:
-        known = (row["alive_seconds"] for row in self._rows[each.node, each.boot_id])
-        return max((seconds for seconds in known if seconds is not None), default=None)
-
-
-def _run(each: ObserverRows, own: list[HistoryRow], windows: _Windows) -> NameServerRun:
+def _run(each: ObserverRows, own: list[HistoryRow], windows: ComputedWindows) -> NameServerRun:
     """The run of a name server up to the moment, from its counts and its NAMESRV rows."""
 
     def first_of(event: str) -> datetime | None:
@@ -228,7 +214,7 @@ def _lost_rows_after(each: ObserverRows, holes: set[tuple[int, int]] | None) -> 
 
 
 def _is_silence(each: ObserverRows, alive_seconds: float | None) -> bool:
-    """As `transforms.observer_windows.is_silence`."""
+    """Whether the run recorded nothing around the moment; as the report's ``transforms.observer_windows``."""
     if each.last_us is None or each.last_seq is None or each.next_us is None or each.next_seq is None:
         return False
     if not alive_seconds:
@@ -246,15 +232,7 @@ def _seconds(value: object) -> float | None:
 
 def _history_row(row: Row) -> HistoryRow:
     facts = {name: row[name] for name in ROW_FIELDS}
-    return HistoryRow(at=moment_of(row["at"]), detail=_object(row["detail"]), set=_set(row["entry"]), **facts)
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return HistoryRow(at=moment_of(row["at"]), detail=detail_of(row), set=_set(row["entry"]), **facts)
 
 
 def _set(entry: Mapping[str, Any] | None) -> Set | None:

@@ -6,8 +6,10 @@ from datetime import date, timedelta
 
 import pytest
 
-from pointsman_report.io.past import ROW_FIELDS, ObserverRows, Row, TopicQuestion, TopicRows, microseconds
-from pointsman_report.questions.topic_history import NameServerRun, topic_history_of
+from pointsman.history.row_format import Row, microseconds
+from pointsman.history.topic_history import NameServerRun
+from pointsman.history.topic_selection import ROW_FIELDS, ObserverRows, TopicQuestion, TopicRows
+from pointsman_report.questions.topic_questions import read_topic_history
 from tests.kit.report.stated_past import StatedPast
 from tests.spark.histories import MIDNIGHT, moment
 
@@ -50,7 +52,7 @@ def window(*gaps: tuple[int, int], day: date = DAY, alive_seconds: float | None 
 
 
 def run_of(past: StatedPast) -> NameServerRun:
-    (run,) = topic_history_of(past, TopicQuestion("orders", AT, BEFORE, DAY)).runs
+    (run,) = read_topic_history(past, TopicQuestion("orders", AT, BEFORE, DAY)).runs
     return run
 
 

@@ -1,24 +1,17 @@
-"""``route-at``: the route of a topic at a moment, as returned by each name server."""
+"""The route of a topic at a moment, as returned by each name server."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pointsman_report.io.past import Past, TopicQuestion
-from pointsman_report.questions.replay import GroupView, Replay, ReplicaView
-from pointsman_report.questions.topic_history import (
-    Group,
-    HistoryRow,
-    NameServerRun,
-    Queues,
-    TopicHistory,
-    days_before,
-    topic_history_of,
-)
-from pointsman_report.report.formatting import printable
+from pointsman.history.replay import GroupView, Replay, ReplicaView
+from pointsman.history.topic_history import Group, HistoryRow, NameServerRun, Queues, TopicHistory
+from pointsman.names import printable
 
 ROUTE, UNKNOWN_TOPIC, NO_DATA = "route", "unknown topic at that time", "no data for that time"
 NOT_READ = "no history was read for that time"
@@ -93,6 +86,24 @@ class RouteResult:
     of_files: bool = True
     """... and from raw history files."""
 
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> RouteResult:
+        """Read what `as_dict` returns, after a way as JSON: numbers may be floats."""
+        return cls(
+            document["topic"],
+            datetime.fromisoformat(document["at"]),
+            document["cluster"],
+            tuple(_node_of(node) for node in document["name_servers"]),
+            tuple(
+                BrokerRoute(
+                    (broker["cluster"], broker["broker_name"]),
+                    tuple(View(tuple(view["nodes"]), _group_view_of(view)) for view in broker["views"]),
+                )
+                for broker in document["brokers"]
+            ),
+            _moment(document["last_row_at"]),
+        )
+
     @property
     def outcome(self) -> str:
         if not self.nodes:
@@ -135,6 +146,41 @@ class RouteResult:
             lines += _broker_lines(broker, zone)
         lines += [_node_line(node, zone) for node in self.nodes]
         return "\n".join(lines)
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _node_of(node: Mapping[str, Any]) -> NodeView:
+    missing, back_at = int(node["rows_missing"]), _moment(node["rows_back_at"])
+    return NodeView(
+        node["node"], node["boot_id"], node["state"], datetime.fromisoformat(node["last_row_at"]), missing, back_at
+    )
+
+
+def _group_view_of(view: Mapping[str, Any]) -> GroupView:
+    queues = view["queues"]
+    return GroupView(
+        None if queues is None else (int(queues["read_queues"]), int(queues["write_queues"]), int(queues["perm"])),
+        tuple(
+            ReplicaView(
+                int(one["broker_id"]),
+                one["addr"],
+                one["state"],
+                one["planned"],
+                _moment(one["since"]),
+                one["event"],
+                one["reason"],
+                datetime.fromisoformat(one["recorded_at"]),
+                one["recorded_by"],
+            )
+            for one in view["replicas"]
+        ),
+        wiped=view["write_permission_wiped"],
+        hidden=view["topic_deleted"],
+        is_known=view["known"],
+    )
 
 
 def _explanation(result: RouteResult, zone: ZoneInfo) -> str:
@@ -245,14 +291,6 @@ def _node_line(node: NodeView, zone: ZoneInfo) -> str:
     return f"name server {printable(node.node)}: {node.state}, last row {last}{back}{lost}"
 
 
-def route_at(past: Past, topic: str, at: datetime, *, cluster: str | None) -> RouteResult:
-    """Compute the result from the rows of the moment's day and of the day before."""
-    at = at.astimezone(UTC)
-    question = TopicQuestion(topic, at, *days_before(at), cluster)
-    result = route_of(topic_history_of(past, question), topic, at, cluster=cluster)
-    return replace(result, of_tables=past.has_tables, of_files=past.has_files)
-
-
 def route_of(history: TopicHistory, topic: str, at: datetime, *, cluster: str | None) -> RouteResult:
     """Replay each name server's rows up to the moment, and compare the results."""
     runs = _serving(history.runs, at)
@@ -293,13 +331,37 @@ def _seen(key: Group, run: NameServerRun, replay: Replay, following: Following |
 def _views(
     key: Group, replays: dict[NameServerRun, Replay], following: dict[NameServerRun, Following]
 ) -> tuple[View, ...]:
+    return _side_by_side((run.node, _seen(key, run, replay, following.get(run))) for run, replay in replays.items())
+
+
+def _side_by_side(seen_by: Iterable[tuple[str, GroupView]]) -> tuple[View, ...]:
+    """The different views of a broker name, each with the name servers that had it."""
     by_shape: dict[tuple[object, ...], View] = {}
-    for run, replay in replays.items():
-        seen = _seen(key, run, replay, following.get(run))
+    for node, seen in seen_by:
         known = by_shape.get(seen.shape())
         nodes = () if known is None else known.nodes
-        by_shape[seen.shape()] = View((*nodes, run.node), seen if known is None else known.seen.joined(seen))
+        by_shape[seen.shape()] = View((*nodes, node), seen if known is None else known.seen.joined(seen))
     return tuple(sorted(by_shape.values(), key=lambda view: (-len(view.nodes), view.nodes)))
+
+
+def merged(results: Sequence[RouteResult]) -> RouteResult:
+    """Return the answers of several name servers to one question side by side, as if one history had all their rows."""
+    nodes = {node.node: node for result in results for node in result.nodes}
+    ready = sorted(name for name, node in nodes.items() if node.state != "WARMING") or sorted(nodes)
+    seen: dict[Group, dict[str, GroupView]] = defaultdict(dict)
+    for broker in (broker for result in results for broker in result.brokers):
+        for view in broker.views:
+            seen[broker.group] |= dict.fromkeys(view.nodes, view.seen)
+    # A name server that does not name a broker did not know it, unless its rows of that time are missing.
+    unnamed = {name: GroupView(None, (), is_known=nodes[name].rows_back_at is None) for name in ready}
+    brokers = tuple(
+        BrokerRoute(group, _side_by_side((name, views.get(name, unnamed[name])) for name in ready))
+        for group, views in sorted(seen.items())
+        if not views.keys().isdisjoint(ready)
+    )
+    first = results[0]
+    last_row_at = max((each.last_row_at for each in results if each.last_row_at is not None), default=None)
+    return RouteResult(first.topic, first.at, first.cluster, tuple(nodes[name] for name in ready), brokers, last_row_at)
 
 
 def _serving(runs: list[NameServerRun], at: datetime) -> list[NameServerRun]:

@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from pointsman_report.questions.topic_history import NOT_ROUTED, Group, HistoryRow, Queues
+from pointsman.history.row_format import NOT_ROUTED
+from pointsman.history.topic_history import Group, HistoryRow, Queues
 
 REGISTRATIONS = frozenset({"REGISTERED", "REREGISTERED", "ROLE_CHANGED", "ADDRESS_CHANGED", "RESTARTED"})
 MASTER_ID = 0

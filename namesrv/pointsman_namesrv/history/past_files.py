@@ -1,0 +1,302 @@
+"""One node's history files as questions about the past read them: the open file, closed ones, and their index.
+
+Runs in the worker process. A row is in the folder of its day, since a file closes at midnight and when the clock jumps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterable
+from datetime import date
+from operator import itemgetter
+from pathlib import Path
+
+from pointsman.history.row_format import ROUTINE, Row
+from pointsman.history.topic_selection import ObserverRows, TopicRows, counted, is_of, joined, lean, mentions
+from pointsman_namesrv.history import past_index
+from pointsman_namesrv.history.folder import HistoryFile, day_folder, day_folders, file_node, files_of
+from pointsman_namesrv.history.past_index import FileIndex, overlap
+from pointsman_namesrv.history.past_lines import Block, Line, lines_of
+
+MAX_ROWS = 50_000
+"""Rows that one question may hold in memory; each takes about 1.5 kB."""
+MAX_CACHED, MAX_CACHED_BYTES = 64, 64 * 1024
+"""Indexes that stay in memory, and their size on the disk: those of two days, except the first file of each."""
+MAX_READS = 3
+"""Attempts to read files that are compressed in the meantime."""
+
+Blocks = Callable[[FileIndex], Iterable[Block]]
+"""The blocks of an indexed file that a question needs."""
+See = Callable[[Line], None]
+"""Takes a line; each may come several times."""
+Group = tuple[str, str]
+"""A cluster and a broker name."""
+Place = tuple[int, str, int]
+"""Where a row is in the order of a day: the begin of its run on that day, its boot_id, its number."""
+FIRST_PLACE: Place = (0, "", 0)
+EVER_US = 2**62
+"""A moment after every row."""
+
+
+LAST_PLACE: Place = (EVER_US, "", 0)
+
+
+class TooManyRows(Exception):
+    """A question needs more rows than `MAX_ROWS`."""
+
+
+class PastFiles:
+    """The files of one node below ``directory`` (the folder with ``raw``)."""
+
+    def __init__(self, directory: Path, node: str) -> None:
+        self.node = node
+        self._raw, self._indexes = directory / "raw", directory / "index"
+        self._file_node = file_node(node)
+        self._cached: OrderedDict[tuple[Path, int], FileIndex] = OrderedDict()
+
+    # --- files ------------------------------------------------------------------------------------------------
+
+    def days(self) -> list[date]:
+        """Return the days with a folder, the oldest first."""
+        try:
+            return [day for day, _ in day_folders(self._raw)]
+        except OSError:
+            return []
+
+    def _files(self, day: date) -> list[HistoryFile]:
+        return [file for file in files_of(day, day_folder(self._raw, day)) if file.node == self._file_node]
+
+    def _index_path(self, file: HistoryFile) -> Path:
+        return day_folder(self._indexes, file.day) / f"{file.path.name}.json"
+
+    def _index(self, file: HistoryFile) -> FileIndex | None:
+        """Return the index of a closed file, built if it has none; None for a file that is written or not packed."""
+        if not file.packed:
+            return None
+        key = (file.path, file.size)
+        if key in self._cached:
+            self._cached.move_to_end(key)
+            return self._cached[key]
+        path = self._index_path(file)
+        found = past_index.load(path, size=file.size)
+        if found is None:
+            found = past_index.build(file.path, self.node)
+            with contextlib.suppress(OSError):  # a question can be answered without it
+                past_index.save(found, path)
+        with contextlib.suppress(OSError):
+            if path.stat().st_size <= MAX_CACHED_BYTES:
+                self._cached[key] = found
+        if len(self._cached) > MAX_CACHED:
+            self._cached.popitem(last=False)
+        return found
+
+    def index_next(self) -> bool:
+        """Build one missing index, of the newest files first; return whether there was one. Raises OSError."""
+        for day in reversed(self.days()):
+            for file in reversed(self._files(day)):
+                if file.packed and not self._index_path(file).exists():
+                    past_index.save(past_index.build(file.path, self.node), self._index_path(file))
+                    return True
+        return False
+
+    def drop_orphans(self) -> int:
+        """Remove the indexes of files that retention removed; return their number."""
+        removed = 0
+        try:
+            folders = day_folders(self._indexes)
+        except OSError:
+            return 0
+        for day, folder in folders:
+            kept = {f"{file.path.name}.json" for file in files_of(day, day_folder(self._raw, day))}
+            for path in folder.iterdir():
+                if path.name not in kept:
+                    path.unlink(missing_ok=True)
+                    removed += 1
+            with contextlib.suppress(OSError):  # it is not empty
+                folder.rmdir()
+        return removed
+
+    # --- rows -------------------------------------------------------------------------------------------------
+
+    def visit(self, days: Iterable[date], blocks: Blocks, see: See) -> None:
+        """Call ``see`` for this node's lines of the days, of indexed files for those in the chosen blocks.
+
+        A line may be seen several times: when the recorder compresses a file in the meantime, and when it wrote a row
+        again after an error of the disk. Raises OSError.
+        """
+        for day in days:
+            for attempt in range(MAX_READS):
+                try:
+                    self._visit(day, blocks, see)
+                    break
+                except FileNotFoundError:
+                    if attempt == MAX_READS - 1:
+                        raise
+
+    def _visit(self, day: date, blocks: Blocks, see: See) -> None:
+        for file in self._files(day):
+            index = self._index(file)
+            chosen: Iterable[Block | None] = [None] if index is None else blocks(index)
+            for block in chosen:
+                for line in lines_of(file.path, block):
+                    if line.node == self.node:
+                        see(line)
+
+    def visit_newest_first(
+        self,
+        day: date,
+        blocks: Blocks,
+        see: Callable[[Place, Line], None],
+        needs: Callable[[Place, Place], bool],
+    ) -> None:
+        """As `visit` for one day, the newest files first, each line with its place in the order of the day's rows.
+
+        ``needs``: whether a file is needed with rows from the first place to the second. Raises OSError.
+        """
+        for attempt in range(MAX_READS):
+            try:
+                self._visit_newest_first(day, blocks, see, needs)
+                break
+            except FileNotFoundError:
+                if attempt == MAX_READS - 1:
+                    raise
+
+    def _visit_newest_first(
+        self,
+        day: date,
+        blocks: Blocks,
+        see: Callable[[Place, Line], None],
+        needs: Callable[[Place, Place], bool],
+    ) -> None:
+        began: dict[str, int] = {}
+        files = [(file, self._index(file)) for file in self._files(day)]
+        for file, index in files:
+            # An open file has the rows of one run, by time.
+            opened = itertools.islice((line for line in lines_of(file.path) if line.node == self.node), 1)
+            runs = opened if index is None else index.runs
+            for run in runs:
+                first_us = run.at_us if isinstance(run, Line) else run.first_us
+                began[run.boot_id] = min(first_us, began.get(run.boot_id, first_us))
+
+        def span(index: FileIndex | None) -> tuple[Place, Place]:
+            if index is None or not index.runs:
+                return FIRST_PLACE, LAST_PLACE
+            places = [
+                (began[run.boot_id], run.boot_id, seq) for run in index.runs for seq in (run.first_seq, run.last_seq)
+            ]
+            return min(places), max(places)
+
+        spans = ((*span(index), number) for number, (_, index) in enumerate(files))
+        for first, last, number in sorted(spans, key=itemgetter(1), reverse=True):
+            if not needs(first, last):
+                continue
+            file, index = files[number]
+            for block in [None] if index is None else blocks(index):
+                for line in lines_of(file.path, block):
+                    if line.node == self.node:
+                        see((began.setdefault(line.boot_id, line.at_us), line.boot_id, line.seq), line)
+
+    def observers(self, days: Collection[date], at_us: int) -> list[ObserverRows]:
+        """Count the rows of each run; ``at_us``: the moment, microseconds since 1970. Raises OSError."""
+        for _ in range(MAX_READS - 1):
+            with contextlib.suppress(FileNotFoundError):
+                return self._observers(days, at_us)
+        return self._observers(days, at_us)
+
+    def _observers(self, days: Collection[date], at_us: int) -> list[ObserverRows]:
+        found: list[ObserverRows] = []
+        numbers: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        has_repeats = False
+        files = [file for day in days for file in self._files(day)]
+        for file in files:
+            index = self._index(file)
+            if index is None:
+                rows = self._counts(file)
+                found += counted(rows, at_us)
+                for each in counted(rows, EVER_US):
+                    numbers[each.boot_id].append((each.first_seq or 0, each.last_seq or 0))
+                continue
+            known, unknown = index.observers(self.node, at_us)
+            found += known
+            for part in unknown:
+                rows = self._counts(file, index.blocks[part.block])
+                found += counted((row for row in rows if row["boot_id"] == part.boot_id), at_us)
+            for run in index.runs:
+                numbers[run.boot_id].append((run.first_seq, run.last_seq))
+                has_repeats = has_repeats or index.has_repeats
+        if has_repeats or any(overlap(ranges) for ranges in numbers.values()):
+            once = {(row["boot_id"], row["seq"]): row for file in files for row in self._counts(file)}
+            return counted(once.values(), at_us)
+        return joined(found)
+
+    def _counts(self, file: HistoryFile, block: Block | None = None) -> Collection[Row]:
+        """Return what is counted of each row of a file, or of a block of it, each once."""
+        found: dict[tuple[str, int], Row] = {}
+        for line in lines_of(file.path, block):
+            if line.node == self.node:
+                fields = {"node": line.node, "boot_id": line.boot_id, "seq": line.seq}
+                found[line.boot_id, line.seq] = {**fields, "at": line.at_us, "dt": file.day}
+        return found.values()
+
+    # --- what questions need ----------------------------------------------------------------------------------
+
+    def topic_rows(self, topic: str, days: Collection[date], at_us: int, *, cluster: str | None) -> TopicRows:
+        """Return the rows of the brokers that had a topic in these days. Raises TooManyRows, OSError."""
+        return self.group_rows(self.groups_with(topic, days, cluster=cluster), days, at_us, topic=topic)
+
+    def groups_with(self, topic: str, days: Iterable[date], *, cluster: str | None) -> set[Group]:
+        """Return the broker names that had a topic in these days. Raises OSError."""
+        groups: set[Group] = set()
+        quoted = json.dumps(topic, ensure_ascii=False).encode()
+
+        def see(line: Line) -> None:
+            if line.event != "TOPICS" or line.cluster is None or line.broker_name is None or quoted not in line.text:
+                return
+            if cluster not in (None, line.cluster) or (line.cluster, line.broker_name) in groups:
+                return
+            row = line.row()
+            if row is not None and mentions(row, topic):
+                groups.add((line.cluster, line.broker_name))
+
+        self.visit(days, lambda index: index.chosen(index.topics.get(topic, ())), see)
+        return groups
+
+    def group_rows(
+        self, groups: Collection[Group], days: Collection[date], at_us: int, *, topic: str = ""
+    ) -> TopicRows:
+        """Return the rows of broker names, of their clusters and of the node. Raises TooManyRows, OSError."""
+        clusters = {cluster for cluster, _ in groups}
+        found: dict[tuple[str, int], Row] = {}
+
+        def see(line: Line) -> None:
+            if line.broker_name is not None:
+                is_needed = (line.cluster, line.broker_name) in groups
+            else:
+                is_needed = line.cluster is None or line.cluster in clusters
+            row = line.row() if is_needed and line.event not in ROUTINE else None
+            if row is not None and is_of(row, groups):
+                found.setdefault((line.boot_id, line.seq), lean(row, topic))
+            if len(found) > MAX_ROWS:
+                raise TooManyRows(MAX_ROWS)
+
+        self.visit(days, lambda index: index.of_groups(groups), see)
+        return TopicRows(list(found.values()), self.observers(days, at_us))
+
+    def groups_named(self, broker_name: str, days: Iterable[date], *, cluster: str | None) -> set[Group]:
+        """Return the clusters with this broker name in these days. Raises OSError."""
+        found: set[Group] = set()
+
+        def blocks(index: FileIndex) -> list[Block]:
+            here = (name for name, names in index.groups.items() if broker_name in names)
+            found.update((name, broker_name) for name in here if cluster in (None, name))
+            return []
+
+        def see(line: Line) -> None:
+            if line.broker_name == broker_name and line.cluster is not None and cluster in (None, line.cluster):
+                found.add((line.cluster, broker_name))
+
+        self.visit(days, blocks, see)
+        return found

@@ -1,0 +1,93 @@
+"""The worker process that answers questions about the past: one at a time, from standard input to standard output.
+
+``python -m pointsman_namesrv.history.past_worker DIRECTORY NODE MEMORY_BYTES``. A message is four bytes of length,
+big-endian, and a JSON object. While no question waits it indexes closed files. It ends when its input ends, which is
+when the name server ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from pointsman_namesrv.history.past_files import PastFiles, TooManyRows
+from pointsman_namesrv.history.past_questions import answer
+
+NICENESS = 10
+"""Serving comes first."""
+INDEX_PAUSE_SECONDS = 0.2
+IDLE_SECONDS = 60.0
+"""Interval of the search for files to index, once all are."""
+_LENGTH_BYTES = 4
+
+
+def main(directory: str, node: str, memory_bytes: int) -> None:
+    """Answer until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the name server, which ends this process
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    with contextlib.suppress(OSError):  # the systemd unit does not allow it
+        os.nice(NICENESS)
+    files = PastFiles(Path(directory), node)
+    pause = INDEX_PAUSE_SECONDS
+    while True:
+        is_asked, _, _ = select.select([0], [], [], pause)
+        if not is_asked:
+            pause = INDEX_PAUSE_SECONDS if _index(files) else IDLE_SECONDS
+            continue
+        asked = _read()
+        if asked is None:
+            return
+        _write(_answered(files, asked))
+        pause = INDEX_PAUSE_SECONDS
+
+
+def _answered(files: PastFiles, asked: bytes) -> bytes:
+    try:
+        reply: dict[str, Any] = {"answer": answer(files, json.loads(asked))}
+    except (TooManyRows, MemoryError):
+        reply = {"too_large": True}
+    except Exception as error:  # noqa: BLE001  # the name server logs it
+        reply = {"failed": f"{type(error).__name__}: {error}"}
+    return json.dumps(reply).encode()
+
+
+def _index(files: PastFiles) -> bool:
+    """Index one file; return whether there may be more."""
+    with contextlib.suppress(OSError, MemoryError):  # the next file, or the next minute
+        if files.index_next():
+            return True
+        files.drop_orphans()
+    return False
+
+
+def _read() -> bytes | None:
+    head = _exactly(_LENGTH_BYTES)
+    return None if head is None else _exactly(int.from_bytes(head, "big"))
+
+
+def _exactly(count: int) -> bytes | None:
+    """Read this number of bytes without reading ahead, so that select() sees what waits; None at the end."""
+    found = b""
+    while len(found) < count:
+        data = os.read(0, count - len(found))
+        if not data:
+            return None
+        found += data
+    return found
+
+
+def _write(message: bytes) -> None:
+    rest = memoryview(len(message).to_bytes(_LENGTH_BYTES, "big") + message)
+    while rest:
+        rest = rest[os.write(1, rest) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

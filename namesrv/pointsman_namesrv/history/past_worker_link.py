@@ -1,0 +1,194 @@
+"""Questions about the past, passed to the one worker process: bounded in number, memory and time.
+
+The loop does nothing but wait. A worker that fails, or takes too long, or whose question was given up is killed; the
+next question starts another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pointsman.clock import Clock
+from pointsman.wire.refusals import Refusal
+from pointsman_namesrv.history.past_files import MAX_ROWS
+from pointsman_namesrv.node_metrics import PastMetrics
+
+MAX_WAITING = 8
+"""Questions that wait for the one being answered."""
+DEADLINE_SECONDS = 30.0
+"""Longest answer."""
+MEMORY_BYTES = 160 * 1024 * 1024
+"""Address space of the worker."""
+MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+FIRST_ESTIMATE_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class HistoryOff(Refusal):
+    """The name server records no history."""
+
+    code = "HISTORY_OFF"
+    status = "FAILED_PRECONDITION"
+
+    def __init__(self) -> None:
+        super().__init__("this name server records no history ([history] enabled = false), so it has no past to show")
+
+
+class TooManyQuestions(Refusal):
+    """More questions about the past than may wait."""
+
+    code = "TOO_MANY_QUESTIONS"
+    status = "RESOURCE_EXHAUSTED"
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(
+            f"{MAX_WAITING} questions about the past are waiting already, and one is answered at a time; "
+            f"retry after {wait:.1f} s"
+        )
+        self.wait = wait
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Return when to retry."""
+        return {"retry_after_seconds": f"{self.wait:.3f}"}
+
+
+class QuestionTooLarge(Refusal):
+    """An answer needs more memory or time than a question about the past may take."""
+
+    code = "QUESTION_TOO_LARGE"
+    status = "FAILED_PRECONDITION"
+
+    def __init__(self, bound: str) -> None:
+        super().__init__(f"the answer needs more than {bound}; ask for a shorter time, one cluster or one broker")
+
+
+class PastUnreadable(Refusal):
+    """The history could not be read."""
+
+    code = "PAST_UNREADABLE"
+    status = "UNAVAILABLE"
+
+    def __init__(self) -> None:
+        super().__init__("the history could not be read; the name server's log has the reason")
+
+
+class PastWorkerLink:
+    """Asks the worker. ``directory``: of the history; None: there is none."""
+
+    def __init__(self, directory: Path | None, *, node: str, clock: Clock, metrics: PastMetrics) -> None:
+        self._directory = directory
+        self._node = node
+        self._clock = clock
+        self._metrics = metrics
+        self._turn = asyncio.Lock()
+        self._questions = 0
+        self._process: asyncio.subprocess.Process | None = None
+        self._seconds = FIRST_ESTIMATE_SECONDS
+        """Moving average of an answer."""
+        self._is_stopped = False
+
+    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer; :mod:`~pointsman_namesrv.history.past_questions` describes both.
+
+        Raises HistoryOff, TooManyQuestions, QuestionTooLarge, PastUnreadable.
+        """
+        if self._directory is None:
+            raise HistoryOff
+        if self._questions > MAX_WAITING:
+            self._count(question, "refused")
+            raise TooManyQuestions(max(FIRST_ESTIMATE_SECONDS, self._questions * self._seconds))
+        self._questions += 1
+        try:
+            async with self._turn:
+                return await self._asked(question)
+        finally:
+            self._questions -= 1
+
+    async def _asked(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        began, outcome = self._clock.monotonic(), "failed"
+        try:
+            reply = await self._reply(question)
+            outcome = next(name for name in ("answer", "too_large", "failed") if name in reply)
+        except QuestionTooLarge:
+            outcome = "too_large"
+            raise
+        finally:
+            seconds = self._clock.monotonic() - began
+            self._seconds += (seconds - self._seconds) / 4
+            self._metrics.seconds.observe(seconds)
+            self._count(question, "completed" if outcome == "answer" else outcome)
+        if outcome == "too_large":
+            raise QuestionTooLarge(f"{MAX_ROWS:,} rows of history")
+        if outcome == "failed":
+            facts = {"error": reply["failed"], "kind": question["kind"]}
+            log.error("question about the past failed", extra={"facts": facts})
+            raise PastUnreadable
+        found: dict[str, Any] = reply["answer"]
+        return found
+
+    async def _reply(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                return await self._exchange(json.dumps(question).encode())
+        except BaseException as error:  # also a question that its caller gave up: the worker is still at it
+            await self._kill()
+            if isinstance(error, TimeoutError):
+                raise QuestionTooLarge(f"{DEADLINE_SECONDS:g} s") from None
+            if not isinstance(error, OSError | EOFError | ValueError):
+                raise
+            log.warning(
+                "worker for questions about the past ended; the next question starts another one",
+                extra={"facts": {"error": str(error), "kind": question["kind"]}},
+            )
+            raise PastUnreadable from None
+
+    async def _exchange(self, question: bytes) -> dict[str, Any]:
+        process = await self._running()
+        assert process.stdin is not None  # noqa: S101  # both are pipes
+        assert process.stdout is not None  # noqa: S101
+        process.stdin.write(len(question).to_bytes(4, "big") + question)
+        await process.stdin.drain()
+        length = int.from_bytes(await process.stdout.readexactly(4), "big")
+        if length > MAX_MESSAGE_BYTES:
+            raise ValueError(f"a message of {length} bytes")
+        reply: dict[str, Any] = json.loads(await process.stdout.readexactly(length))
+        return reply
+
+    async def _running(self) -> asyncio.subprocess.Process:
+        process = self._process
+        if process is None or process.returncode is not None:
+            if self._is_stopped:
+                raise EOFError("the name server stops")
+            module = "pointsman_namesrv.history.past_worker"
+            process = self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", module, str(self._directory), self._node, str(MEMORY_BYTES)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            self._metrics.worker_starts.inc()
+        return process
+
+    async def _kill(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+    async def stop(self) -> None:
+        """End the worker; a question that is being answered fails."""
+        self._is_stopped = True
+        await self._kill()
+
+    def _count(self, question: Mapping[str, Any], outcome: str) -> None:
+        self._metrics.questions.labels(str(question["kind"]), outcome).inc()

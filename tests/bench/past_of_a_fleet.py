@@ -1,0 +1,139 @@
+"""Questions about the past to a name server with 30 days of 1,000 brokers, and route queries beside them."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import date, timedelta
+from functools import partial
+from pathlib import Path
+
+import grpc
+from google.protobuf.message import Message
+
+from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
+from pointsman_namesrv.history.past_files import PastFiles
+from tests.bench import clients
+from tests.bench.histories import Fleet, write
+from tests.bench.report import Report
+from tests.bench.servers import name_server
+from tests.bench.worker import Worker, worker
+from tests.kit.waiting import running
+
+FLEET = Fleet(brokers=1_000, clusters=4, nodes=1, days=30, first_day=date(2026, 3, 2), flapping_share=0.01, seed=7)
+NODE = "namesrv-1:9876"
+QUESTIONS = 200
+AIM_SECONDS = 1.0
+QUERIED_TOPICS = 1_000
+QUERIES_A_SECOND = 200
+SECONDS = 10.0
+TURNS = 3
+TIMES_QUIET = 1.5
+
+
+async def measure(report: Report, *, fleet: Fleet = FLEET) -> None:
+    """Print the figures. Writing the history takes a minute."""
+    report.subject(f"Questions about the past: {fleet.brokers:,} brokers, {fleet.days} days")
+    with tempfile.TemporaryDirectory(prefix="past") as folder:
+        written = write(fleet, Path(folder) / "history")
+        (history,) = written.histories
+        report.progress(f"{written.rows:,} rows written; indexing")
+        files, began = PastFiles(history, NODE), time.monotonic()
+        while files.index_next():
+            pass
+        sizes = [_size(history / kind) / 1e6 for kind in ("raw", "index")]
+        report.figure(
+            "index",
+            f"{time.monotonic() - began:.1f} s for {written.rows:,} rows; {sizes[1]:.1f} MB beside {sizes[0]:.0f} MB",
+        )
+        async with worker(partial(name_server, history=str(history), node=NODE)) as server:
+            await _questions(report, fleet, server)
+            await _queries_beside(report, fleet, server)
+
+
+async def _questions(report: Report, fleet: Fleet, server: Worker) -> None:
+    took: dict[str, list[float]] = {}
+    async with _admin(await server.ask("addr")) as stub:
+        for _, (kind, request) in zip(range(QUESTIONS), _asked(fleet), strict=False):
+            began = time.monotonic()
+            await getattr(stub, kind)(request, timeout=60)
+            took.setdefault(kind, []).append(time.monotonic() - began)
+    for kind, seconds in took.items():
+        report.figure(kind, f"{len(seconds)} questions: {_spread(seconds)}")
+    every = [each for seconds in took.values() for each in seconds]
+    report.figure("all", _spread(every), target=f"p95 at most {AIM_SECONDS:g} s", is_met=_p95(every) <= AIM_SECONDS)
+
+
+async def _queries_beside(report: Report, fleet: Fleet, server: Worker) -> None:
+    addr = await server.ask("addr")
+    quiet: list[float] = []
+    asked: list[float] = []
+    async with (
+        worker(clients.changing_registrar, addr, QUERIED_TOPICS, 1) as registrar,
+        worker(clients.querier, addr, QUERIED_TOPICS) as querier,
+    ):
+        await registrar.ask("register", 0.1, 20)
+        await querier.ask("latencies", 1.0, QUERIES_A_SECOND)
+        for turn in range(TURNS):
+            report.progress(f"turn {turn + 1} of {TURNS}")
+            quiet += await querier.ask("latencies", SECONDS, QUERIES_A_SECOND)
+            async with running(_without_pause(addr, fleet)):
+                asked += await querier.ask("latencies", SECONDS, QUERIES_A_SECOND)
+    calm, busy = _p99(quiet), _p99(asked)
+    report.figure(
+        "p99 of route queries while a client asks without pause",
+        f"{busy / calm:.2f} times quiet ({busy * 1e3:.2f} against {calm * 1e3:.2f} ms)",
+        target=f"at most {TIMES_QUIET:g}",
+        is_met=busy <= TIMES_QUIET * calm,
+    )
+
+
+async def _without_pause(addr: str, fleet: Fleet) -> None:
+    async with _admin(addr) as stub:
+        for kind, request in _asked(fleet):
+            await getattr(stub, kind)(request, timeout=60)
+
+
+def _asked(fleet: Fleet) -> Iterator[tuple[str, Message]]:
+    rng = random.Random(f"{fleet.seed}/past")
+    topics = fleet.brokers // 8 * fleet.topics_a_broker
+    while True:
+        route = admin.GetPastRouteRequest(topic=f"topic-{rng.randrange(topics) + 1:05d}")
+        broker = admin.GetPastBrokerRequest(broker_name=f"broker-{rng.randrange(fleet.brokers // 2) + 1:05d}")
+        events = admin.ListPastEventsRequest(broker_name=broker.broker_name)
+        changes = admin.ListChangesRequest()
+        for request in (route, broker):
+            request.at.FromDatetime(fleet.moment(rng.random() * fleet.seconds))
+        until = fleet.moment(rng.random() * fleet.seconds)
+        for listed, days in ((events, 7), (changes, 30)):
+            listed.until.FromDatetime(until)
+            listed.since.FromDatetime(until - timedelta(days=days))
+        yield from (("GetPastRoute", route), ("GetPastBroker", broker))
+        yield from (("ListPastEvents", events), ("ListChanges", changes))
+
+
+@asynccontextmanager
+async def _admin(addr: str) -> AsyncIterator[AdminServiceStub]:
+    async with grpc.aio.insecure_channel(addr) as channel:
+        yield AdminServiceStub(channel)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _p95(seconds: list[float]) -> float:
+    return sorted(seconds)[len(seconds) * 95 // 100]
+
+
+def _p99(seconds: list[float]) -> float:
+    return statistics.quantiles(seconds, n=100)[98]
+
+
+def _spread(seconds: list[float]) -> str:
+    return f"median {statistics.median(seconds):.3f} s, p95 {_p95(seconds):.3f} s, longest {max(seconds):.3f} s"

@@ -1,0 +1,40 @@
+"""What the worker process for questions about the past needs of its environment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from pointsman_namesrv.history.past_worker_link import MEMORY_BYTES
+from tests.kit.history.own_files import write_own_files
+from tests.spark.histories import NameServer, broker, moment
+
+WITHOUT_NICE = """
+import os, sys
+def forbidden(_):
+    raise PermissionError("Operation not permitted")
+os.nice = forbidden
+from pointsman_namesrv.history.past_worker import main
+main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+"""
+"""As under the systemd unit, which allows no change of priorities."""
+
+
+def test_a_worker_that_may_not_lower_its_priority_answers(tmp_path: Path) -> None:
+    server = NameServer().start(moment(0))
+    server.say("REGISTERED", moment(1), broker("a"))
+    write_own_files(tmp_path, server.rows)
+    question = json.dumps({"kind": "broker", "broker_name": "a", "at": moment(60).isoformat(), "limit": 10}).encode()
+
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_NICE, str(tmp_path), "ns1:9876", str(MEMORY_BYTES)],
+        input=len(question).to_bytes(4, "big") + question,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+
+    found = json.loads(done.stdout[4:])["answer"]
+    assert [each["broker_name"] for each in found["brokers"]] == ["a"]
