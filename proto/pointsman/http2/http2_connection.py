@@ -43,6 +43,7 @@ from pointsman.http2.frame_codec import (
     without_padding,
 )
 from pointsman.http2.header_blocks import (
+    EMPTY_TABLE,
     MAX_BLOCKS_OF_ONE,
     Fields,
     RequestHeaders,
@@ -119,7 +120,7 @@ class Http2Connection(SendingSide):
     @property
     def waiting_bytes(self) -> int:
         """Return the received bytes that are kept for a frame or a header block that is not complete."""
-        return len(self._rest) + (self._partial.size if self._partial is not None else 0)
+        return len(self._rest) + (sum(map(len, self._partial.parts)) if self._partial is not None else 0)
 
     # --- receiving ------------------------------------------------------------------------------------------------
 
@@ -180,12 +181,12 @@ class Http2Connection(SendingSide):
             raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "DATA is beyond the window of the connection")
         if flags & PADDED:
             payload = without_padding(flags, payload)
+        is_end = flags & END_STREAM != 0
         stream = self._streams.get(stream_id)
         if stream is None:
-            self._check_closed(stream_id, FrameType.DATA)
+            self._check_closed(stream_id, FrameType.DATA, is_end=is_end)
             self._acknowledge_connection(octets)
             return
-        is_end = flags & END_STREAM != 0
         try:
             stream.count_data(octets, len(payload), is_end=is_end)
         except StreamFailed:
@@ -206,6 +207,11 @@ class Http2Connection(SendingSide):
                 if len(payload) < 5:
                     raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, "HEADERS is shorter than its priority")
                 payload = payload[5:]
+        if not self._is_stateless and self.is_acknowledged and not self._shared.limits.header_table_size:
+            # The first block after the acknowledgement begins by emptying the table (section 4.3.1).
+            if payload[:1] != EMPTY_TABLE:
+                raise ConnectionFailed(ErrorCode.COMPRESSION_ERROR, "the dynamic table is not made smaller")
+            self._is_stateless, self._decoder = True, None
         is_end = flags & END_STREAM != 0
         if flags & END_HEADERS:
             self._on_block(stream_id, payload, is_end=is_end)
@@ -214,7 +220,10 @@ class Http2Connection(SendingSide):
             self._expects = FrameType.CONTINUATION
 
     def _on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """CONTINUATION, section 6.10. Fragments are kept, so their number and size have a limit (section 10.5.1)."""
+        """CONTINUATION, section 6.10. Fragments are kept, so their number and size have a limit (section 10.5.1).
+
+        A block that is too large costs only its stream, if no later one can depend on it; it is not kept.
+        """
         partial, limits = self._partial, self._shared.limits
         if partial is None or stream_id != partial.stream_id:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS of the same stream")
@@ -223,12 +232,20 @@ class Http2Connection(SendingSide):
         if partial.frames > limits.max_continuations:
             raise self._shared.excesses.fail(Bound.CONTINUATIONS, "too many CONTINUATION frames")
         if partial.size > limits.max_header_bytes:
-            raise self._shared.excesses.fail(Bound.HEADER_BYTES, "a header block is too large")
+            if not self._is_stateless:
+                raise self._shared.excesses.fail(Bound.HEADER_BYTES, "a header block is too large")
+            partial.parts.clear()
+        else:
+            partial.parts.append(payload)
         if not payload and not flags & END_HEADERS:
             self._spend(Bound.EMPTY_FRAMES, limits.empty_frames)
-        partial.parts.append(payload)
         if flags & END_HEADERS:
             self._partial = self._expects = None
+            if not partial.parts:
+                self._last_stream_id = max(stream_id, self._last_stream_id)
+                raise self._shared.excesses.refuse(
+                    Bound.HEADER_BYTES, ErrorCode.ENHANCE_YOUR_CALM, "a header block is too large"
+                )
             self._on_block(stream_id, b"".join(partial.parts), is_end=partial.is_end)
 
     def _on_block(self, stream_id: int, block: bytes, *, is_end: bool) -> None:
@@ -265,7 +282,7 @@ class Http2Connection(SendingSide):
         fields = self._read_fields(block)
         stream = self._streams.get(stream_id)
         if stream is None:
-            self._check_closed(stream_id, FrameType.HEADERS)
+            self._check_closed(stream_id, FrameType.HEADERS, is_end=is_end)
             return
         stream.count_data(0, 0, is_end=is_end)
         if not is_end:
@@ -275,28 +292,19 @@ class Http2Connection(SendingSide):
 
     def _read_request(self, block: bytes) -> RequestHeaders:
         """Decode and check a block that is not known."""
-        was_stateless = self._is_stateless
         headers = check_request(self._read_fields(block))
-        if was_stateless and self._blocks_added < MAX_BLOCKS_OF_ONE:
+        if self._is_stateless and self._blocks_added < MAX_BLOCKS_OF_ONE:
             self._blocks_added += 1
             self._shared.known.add(block, headers)
         return headers
 
     def _read_fields(self, block: bytes) -> Fields:
         """Decode a block: with this connection's dynamic table, until the peer has emptied it."""
-        shared = self._shared
         if self._is_stateless:
-            return shared.known.read(block)
-        decoder = self._decoder
-        if decoder is None:
-            decoder = self._decoder = Decoder(shared.limits.max_header_bytes)
-        if self.is_acknowledged:
-            # The first block after the acknowledgement must shrink the table (section 4.3.1); hpack checks it.
-            decoder.max_allowed_table_size = shared.limits.header_table_size
-        fields = read_with_table(decoder, block, shared.excesses)
-        if self.is_acknowledged and not shared.limits.header_table_size:
-            self._decoder, self._is_stateless = None, True
-        return fields
+            return self._shared.known.read(block)
+        if self._decoder is None:
+            self._decoder = Decoder(self._shared.limits.max_header_bytes)
+        return read_with_table(self._decoder, block, self._shared.excesses)
 
     def _on_priority(self, _flags: int, stream_id: int, payload: bytes) -> None:
         """PRIORITY, section 6.3: deprecated, and without effect."""
@@ -311,12 +319,16 @@ class Http2Connection(SendingSide):
         """RST_STREAM, section 6.4."""
         fixed_payload(FrameType.RST_STREAM, payload, 4)
         self._check_not_idle(stream_id, FrameType.RST_STREAM)
-        self._spend(Bound.RESETS, self._shared.limits.resets)
         stream = self._streams.get(stream_id)
         if stream is not None:
+            self._spend(Bound.RESETS, self._shared.limits.resets)
             self._drop(stream)
             self._events.append(StreamEnded(stream_id, int.from_bytes(payload, "big"), by_peer=True))
             self._end_if_drained()
+        elif stream_id in self._ignored:
+            del self._ignored[stream_id]
+        else:
+            self._spend(Bound.IGNORED_FRAMES, self._shared.limits.ignored_frames)
 
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         """SETTINGS, section 6.5."""
@@ -365,9 +377,9 @@ class Http2Connection(SendingSide):
         self._spend(Bound.PINGS, self._shared.limits.pings, credit=credit, text=TOO_MANY_PINGS)
         if not flags & ACK:
             self._output.append(ping_frame(payload, ack=True))
-        elif payload != DRAINING:
-            self._events.append(PingAnswered(payload))
-        elif self._last_accepted == MAX_STREAM_ID:
+            return
+        self._events.append(PingAnswered(payload))
+        if payload == DRAINING and self._last_accepted == MAX_STREAM_ID:
             # The peer has read the first GOAWAY: whatever it opened before is received (section 6.8).
             self._last_accepted = self._last_stream_id
             self._output.append(goaway_frame(self._last_accepted, ErrorCode.NO_ERROR))
@@ -421,13 +433,15 @@ class Http2Connection(SendingSide):
         if stream_id > self._last_stream_id or not stream_id & 1:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, f"{kind.name} on stream {stream_id}, which is idle")
 
-    def _check_closed(self, stream_id: int, kind: FrameType) -> None:
+    def _check_closed(self, stream_id: int, kind: FrameType, *, is_end: bool) -> None:
         """Refuse DATA or HEADERS on a closed stream, unless the peer may not know that it is (section 5.1)."""
         self._check_not_idle(stream_id, kind)
         if self._skipped[0] <= stream_id < self._skipped[1]:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, f"stream {stream_id} was skipped")  # section 5.1.1
         if stream_id not in self._ignored:
             raise ConnectionFailed(ErrorCode.STREAM_CLOSED, f"{kind.name} on stream {stream_id}, which is closed")
+        if is_end:
+            del self._ignored[stream_id]
 
     def _fail_stream(self, stream_id: int, error: StreamFailed) -> None:
         """Reset a stream for an error of the peer (section 5.4.2).

@@ -44,7 +44,7 @@ class SendingResumed(NamedTuple):
 
 
 class PingAnswered(NamedTuple):
-    """The peer acknowledged a PING of the application."""
+    """The peer acknowledged a PING of this server."""
 
     opaque: bytes
 

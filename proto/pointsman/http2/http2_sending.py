@@ -79,7 +79,7 @@ class SendingSide:
         self._last_accepted = MAX_STREAM_ID
         """The highest that is served; lower after the final GOAWAY (section 6.8)."""
         self._ignored: dict[int, None] = {}
-        """Streams that this server has reset: their frames may still be on the way (section 5.1)."""
+        """Streams that ended on this side alone: their frames may still be on the way (section 5.1)."""
         self._must_empty_table = False
         """Whether the next block sent must state that it uses no dynamic table."""
         self._send_window = DEFAULT_WINDOW
@@ -300,12 +300,15 @@ class SendingSide:
             self._finish(stream)
 
     def _finish(self, stream: Http2Stream) -> None:
-        """Close a stream whose response is sent. What is left of its request is not needed (section 8.1)."""
-        if stream.is_request_over:
-            self._drop(stream)
-            self._end_if_drained()
-        else:
-            self.reset(stream.stream_id, ErrorCode.NO_ERROR)
+        """Close a stream whose response is sent. What is left of its request is not needed, and ignored (section 8.1).
+
+        RST_STREAM could ask the client to stop sending. But a client of gRPC does that when it reads the status; and
+        grpcio, if both arrive together while it waits for a window, reports an error itself in place of the status.
+        """
+        self._drop(stream)
+        if not stream.is_request_over:
+            self._ignore(stream.stream_id)
+        self._end_if_drained()
 
     def _drop(self, stream: Http2Stream) -> None:
         """Remove a stream and what it has not sent."""

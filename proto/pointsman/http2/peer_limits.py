@@ -62,8 +62,9 @@ class Limits:
     max_concurrent_streams: int = 1_000
     max_header_bytes: int = 16_384
     """Of a header block, and of the list that it decodes to, counted as in section 6.5.2."""
-    max_continuations: int = 8
-    """CONTINUATION frames of one block."""
+    max_continuations: int = 128
+    """CONTINUATION frames of one block: 2 MiB in frames of the usual size, of which a block that is too large is not
+    kept."""
     connection_window: int = DEFAULT_WINDOW
     """Octets of DATA that a connection may send ahead of the application."""
     stream_window: int = DEFAULT_WINDOW
@@ -80,6 +81,8 @@ class Limits:
     ignored_frames: Rate = Rate(1_000, 100)
 
     def __post_init__(self) -> None:
+        if self.header_table_size not in {0, 4_096}:
+            raise ValueError("header_table_size must be 0 or 4096, which peers use before they know another")
         if min(self.connection_window, self.stream_window) < DEFAULT_WINDOW:
             raise ValueError(f"a window must be at least {DEFAULT_WINDOW}: peers use that before they know another")
 

@@ -234,10 +234,8 @@ def test_until_the_settings_are_acknowledged_a_dynamic_table_is_allowed() -> Non
     assert [event.headers.path for event in events if isinstance(event, RequestReceived)] == [METHOD] * 2
     assert len(client.shared.known) == 0
     encoder.header_table_size = 0
-    client.send(SETTINGS_ACK, headers(5, encoder.encode(REQUEST)))
-    assert len(client.shared.known) == 0
-    client.send(headers(7, encoder.encode(REQUEST)))
-    assert len(client.shared.known) == 1
+    client.send(SETTINGS_ACK, headers(5, encoder.encode(REQUEST)), headers(7, encoder.encode(REQUEST)))
+    assert len(client.shared.known) == 2
     assert client.connection.over is None
 
 
@@ -245,6 +243,9 @@ def test_the_first_block_after_the_acknowledgement_must_empty_the_table() -> Non
     """Section 4.3.1."""
     client = Client()
     client.send(headers(1, BLOCK))
+    assert client.failure() is ERROR.COMPRESSION_ERROR
+    client = Client()
+    client.send(headers(1, EMPTY_TABLE + BLOCK), headers(3, b"\x3f\xe1\x1f" + BLOCK))
     assert client.failure() is ERROR.COMPRESSION_ERROR
 
 
@@ -258,7 +259,7 @@ def test_the_same_bytes_are_decoded_once_for_all_connections() -> None:
         assert isinstance(event, RequestReceived)
         found.append(event.headers)
     assert found[0] is found[1] is found[2]
-    assert len(shared.known) == 1
+    assert len(shared.known) == 2
 
 
 def test_one_connection_adds_few_blocks() -> None:
@@ -601,15 +602,28 @@ def test_frames_that_make_the_server_reset_streams_are_rapid_resets_too() -> Non
 
 def test_the_number_of_continuation_frames_is_bounded(client: Client) -> None:
     client.send(headers(13, BLOCK[:1], flags=0))
-    for number in range(9):
+    for _ in range(129):
         assert client.connection.over is None
-        client.send(frame(FrameType.CONTINUATION, 0, 13, BLOCK[number : number + 1]))
+        client.send(frame(FrameType.CONTINUATION, 0, 13, b"a"))
     assert client.shared.excesses.counts == {Bound.CONTINUATIONS: 1}
     assert client.failure() is ERROR.ENHANCE_YOUR_CALM
 
 
-def test_the_size_of_a_divided_block_is_bounded(client: Client) -> None:
-    client.send(headers(13, b"a" * 16_000, flags=0), frame(FrameType.CONTINUATION, 0, 13, b"a" * 500))
+def test_a_divided_block_that_is_too_large_costs_its_stream_and_is_not_kept(client: Client) -> None:
+    client.send(headers(13, BLOCK, flags=0))
+    for _ in range(100):
+        client.send(frame(FrameType.CONTINUATION, 0, 13, b"a" * 16_384))
+        assert client.connection.waiting_bytes == 0
+    assert client.send(frame(FrameType.CONTINUATION, END_HEADERS, 13)) == []
+    assert client.resets() == [(13, ERROR.ENHANCE_YOUR_CALM)]
+    assert client.shared.excesses.counts == {Bound.HEADER_BYTES: 1}
+    assert len(client.send(headers(15))) == 1
+
+
+def test_a_divided_block_that_is_too_large_ends_the_connection_while_a_table_is_in_use() -> None:
+    client = Client(opens=False)
+    client.send(PREFACE, settings_frame({}))
+    client.send(headers(1, b"a" * 16_000, flags=0), frame(FrameType.CONTINUATION, 0, 1, b"a" * 500))
     assert client.shared.excesses.counts == {Bound.HEADER_BYTES: 1}
     assert client.failure() is ERROR.ENHANCE_YOUR_CALM
 

@@ -16,10 +16,12 @@ from pointsman.http2.frame_codec import (
     Setting,
     goaway_frame,
     ping_frame,
+    reset_frame,
     settings_frame,
 )
 from pointsman.http2.header_blocks import EMPTY_TABLE, ReadyHeaders
 from pointsman.http2.http2_events import SendingResumed
+from pointsman.http2.peer_limits import Limits, Rate
 from tests.kit.http2.client_frames import OK, TRAILERS, Client, data, frames_of, headers
 
 HEAD = ReadyHeaders([(b":status", b"200"), (b"content-type", b"application/grpc")])
@@ -162,14 +164,22 @@ def test_a_stream_with_a_closed_window_holds_back_no_other() -> None:
     assert client.content() == {3: b"b"}
 
 
-def test_a_response_that_ends_before_its_request_asks_the_client_to_stop() -> None:
-    """Section 8.1."""
-    client = Client()
+@pytest.mark.parametrize(
+    "end",
+    [data(1, b"end", is_end=True), headers(1, is_end=True), reset_frame(1, ErrorCode.NO_ERROR)],
+)
+def test_what_a_client_sends_after_the_response_is_ignored_until_its_end(end: bytes) -> None:
+    """Section 8.1; and it is not an attack when it resets the stream."""
+    client = Client(Limits(resets=Rate(1, 0.001), ignored_frames=Rate(1, 0.001)))
     client.open()
     client.connection.respond(1, HEAD, b"", b"ab", TAIL)
-    assert client.received()[-1] == (FrameType.RST_STREAM, 0, 1, b"\0\0\0\0")
-    assert client.send(data(1, b"late")) == []
+    assert [each.kind for each in client.received()] == [FrameType.HEADERS, FrameType.DATA, FrameType.HEADERS]
+    assert client.connection.open_streams == 0
+    assert client.send(data(1, b"late"), end) == []
     assert client.connection.over is None
+    assert not client.connection._ignored
+    client.send(data(1, b"later"))
+    assert client.failure() is ErrorCode.STREAM_CLOSED
 
 
 def test_a_peer_that_limits_the_table_is_assured_that_it_is_empty(client: Client) -> None:

@@ -1,0 +1,209 @@
+"""A connection of the lane: bytes to calls, one write for what one read caused."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Protocol, cast
+
+from pointsman.daemon.lane.lane_call import LaneCall
+from pointsman.daemon.lane.lane_methods import Methods, Refusal
+from pointsman.http2.frame_codec import ErrorCode
+from pointsman.http2.http2_connection import Http2Connection
+from pointsman.http2.http2_events import DataReceived, Event, PingAnswered, RequestReceived, SendingResumed, StreamEnded
+from pointsman.http2.http2_sending import Http2Shared
+
+UNSENT_BYTES = 64 * 1024
+"""Unread output of one connection from which it is not read, and handlers that stream wait."""
+_PING = b"pointsmn"
+
+log = logging.getLogger(__name__)
+
+
+class LaneOwner(Protocol):
+    """What a connection takes of its server."""
+
+    shared: Http2Shared
+    methods: Methods
+    loop: asyncio.AbstractEventLoop
+
+    def opened(self, connection: LaneConnection) -> bool:
+        """Register a connection; return False if there are too many."""
+
+    def closed(self, connection: LaneConnection) -> None:
+        """Unregister a connection."""
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Keep a task until it ends."""
+
+
+class LaneConnection(asyncio.Protocol):
+    """A protocol of asyncio."""
+
+    __slots__ = (
+        "_calls",
+        "_flush_is_due",
+        "_is_receiving",
+        "_server",
+        "_transport",
+        "auth",
+        "http2",
+        "is_writable",
+        "loop",
+        "opened_at",
+        "peer",
+        "pinged_at",
+        "received_at",
+        "used_at",
+    )
+
+    def __init__(self, server: LaneOwner) -> None:
+        self._server = server
+        self.loop = server.loop
+        self.http2 = Http2Connection(server.shared)
+        self.peer = ""
+        self.auth: Mapping[str, Sequence[bytes]] = {}
+        self.is_writable = True
+        self.opened_at = self.received_at = self.used_at = self.loop.time()
+        """``used_at``: when it had a call last."""
+        self.pinged_at: float | None = None
+        """When a PING was sent that is not acknowledged."""
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, LaneCall] = {}
+        self._is_receiving = False
+        self._flush_is_due = False
+
+    # --- asyncio.Protocol -------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Open."""
+        # A server's transports read and write; uvloop's have no asyncio class.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        transport.set_write_buffer_limits(high=UNSENT_BYTES)
+        peer = transport.get_extra_info("peername")
+        if peer:
+            self.peer = f"ipv6:[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"ipv4:{peer[0]}:{peer[1]}"
+        if not self._server.opened(self):
+            transport.abort()
+            return
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Handle received bytes."""
+        self.received_at = now = self.loop.time()
+        self._is_receiving = True
+        try:
+            for event in self.http2.receive(data, now=now):
+                self._handle(event)
+        except Exception:  # of one connection: the others go on
+            log.exception("internal error on a connection")
+            self.http2.close(ErrorCode.INTERNAL_ERROR)
+        self._is_receiving = False
+        self.flush()
+
+    def pause_writing(self) -> None:
+        """Stop reading from a client that does not read."""
+        self.is_writable = False
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self.is_writable = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+        for call in list(self._calls.values()):
+            call.resume()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """Handle the end, caused by either side."""
+        self._transport = None
+        self._server.closed(self)
+        self._cancel_calls()
+
+    # --- events -----------------------------------------------------------------------------------------------
+
+    def _handle(self, event: Event) -> None:
+        # Not `match`: this runs twice for each call.
+        kind = type(event)
+        if kind is DataReceived:
+            stream_id, data, octets, is_end = cast("DataReceived", event)
+            call = self._calls.get(stream_id)
+            if call is None:
+                self.http2.acknowledge(stream_id, octets)
+            else:
+                call.receive(data, octets, is_end=is_end)
+        elif kind is RequestReceived:
+            stream_id, headers, is_end = cast("RequestReceived", event)
+            method = self._server.methods.find(headers)
+            if isinstance(method, Refusal):
+                self.http2.send_headers(stream_id, method.block, is_end=True)
+            else:
+                self._calls[stream_id] = call = LaneCall(self, stream_id, method)
+                call.begin(is_end=is_end)
+        elif isinstance(event, StreamEnded):
+            ended = self._calls.pop(event.stream_id, None)
+            if ended is not None:
+                ended.cancel()
+        elif isinstance(event, SendingResumed):
+            waiting = self._calls.get(event.stream_id)
+            if waiting is not None:
+                waiting.resume()
+        elif isinstance(event, PingAnswered):
+            self.pinged_at = None
+
+    # --- for calls and the server -----------------------------------------------------------------------------
+
+    @property
+    def has_calls(self) -> bool:
+        """Return whether calls are in progress."""
+        return self.http2.open_streams > 0
+
+    def forget(self, stream_id: int) -> None:
+        """Remove an ended call."""
+        del self._calls[stream_id]
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Keep a task until it ends."""
+        self._server.keep(task)
+
+    def flush_soon(self) -> None:
+        """Write the output, with that of other calls, in this turn of the loop."""
+        if not self._is_receiving and not self._flush_is_due:
+            self._flush_is_due = True
+            self.loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write the output; after the end of HTTP/2 close."""
+        self._flush_is_due = False
+        if self._transport is None:
+            return
+        data = self.http2.take_output()
+        if data:
+            self._transport.write(data)
+        if self.http2.over is not None:
+            self._cancel_calls()
+            self._transport.close()
+
+    def ping(self) -> None:
+        """Ask whether the client is there."""
+        self.pinged_at = self.loop.time()
+        self.http2.ping(_PING)
+        self.flush()
+
+    def drain(self) -> None:
+        """Let the client open no further calls; close when those in progress have ended."""
+        self.pinged_at = self.loop.time()
+        self.http2.drain()
+        self.flush()
+
+    def abort(self) -> None:
+        """Close immediately."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _cancel_calls(self) -> None:
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.cancel()
