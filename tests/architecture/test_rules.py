@@ -12,6 +12,7 @@ from tests.property.mutants import CORE, MUTANTS
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = (
+    "proto/pointsman/http2",
     "proto/pointsman/wire",
     "proto/pointsman/storage",
     "proto/pointsman/daemon",

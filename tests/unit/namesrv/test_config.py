@@ -60,7 +60,7 @@ def test_all_errors_are_listed_together_and_the_command_exits_with_2(
 def test_the_lane_has_no_tls_yet(tmp_path: Path) -> None:
     file = tmp_path / "lane.toml"
     file.write_text('[server]\nlistener = "lane"\n[tls]\ncertificate = "a.pem"\nkey = "b.pem"')
-    with pytest.raises(ConfigError, match="server.listener: 'lane' has no TLS yet"):
+    with pytest.raises(ConfigError, match="'lane' has no TLS yet"):
         load(file, {})
 
 
