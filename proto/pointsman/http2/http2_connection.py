@@ -181,7 +181,7 @@ class Http2Connection(SendingSide):
             raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "DATA is beyond the window of the connection")
         if flags & PADDED:
             payload = without_padding(flags, payload)
-        is_end = flags & END_STREAM != 0
+        is_end = bool(flags & END_STREAM)
         stream = self._streams.get(stream_id)
         if stream is None:
             self._check_closed(stream_id, FrameType.DATA, is_end=is_end)

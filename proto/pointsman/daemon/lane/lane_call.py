@@ -23,6 +23,13 @@ HEAD: Final = ReadyHeaders([(b":status", b"200"), (b"content-type", CONTENT_TYPE
 OK_TAIL: Final = ReadyHeaders([(b"grpc-status", b"0")])
 _OK: Final = grpc.StatusCode.OK
 
+LINGER_SECONDS = 0.1
+"""Longest wait of a refused upload for its end.
+
+A client of grpcio that is writing when the status arrives reports an error itself in place of it: of 300 refused
+uploads of 500 kB 17 did without this wait, none with it, and three with grpcio's server.
+"""
+
 log = logging.getLogger(__name__)
 
 
@@ -55,6 +62,7 @@ class LaneCall:
         "_code",
         "_deadline",
         "_details",
+        "_ending",
         "_has_head",
         "_held",
         "_is_over",
@@ -82,6 +90,8 @@ class LaneCall:
         self._deadline: asyncio.TimerHandle | None = None
         self._has_head = False
         self._is_over = False
+        self._ending: tuple[bytes | None, bytes] | None = None
+        """The response and the trailers that are still to be sent."""
         self._code: grpc.StatusCode | None = None
         self._details = ""
         self._trailing: Metadata = ()
@@ -91,7 +101,7 @@ class LaneCall:
     def begin(self, *, is_end: bool) -> None:
         """Handle the headers of the request."""
         method = self._method
-        if method.kind.takes_stream:
+        if method.takes_stream:
             self._requests = _Requests(self._owner, self.stream_id, method)
             self._requests.is_over = is_end
             self._start(self._requests)
@@ -100,11 +110,21 @@ class LaneCall:
 
     def receive(self, data: bytes, octets: int, *, is_end: bool) -> None:
         """Handle content of the request."""
+        http2, method = self._owner.http2, self._method
+        if method.inline is not None and is_end and len(data) >= PREFIX.size and self._reader is None:
+            # The hot path: a request in one DATA frame, and a method that has its response ready.
+            flag, length = PREFIX.unpack_from(data)
+            if not flag and length == len(data) - PREFIX.size and self._held is None:
+                http2.acknowledge(self.stream_id, octets)
+                self._serve(data[PREFIX.size :])
+                return
         messages = () if self._is_over else self._read(data, is_end=is_end)
         if self._requests is not None:
             self._requests.add(messages, octets, is_end=is_end)
+            if is_end and self._ending is not None:
+                self._send_end()
             return
-        self._owner.http2.acknowledge(self.stream_id, octets)
+        http2.acknowledge(self.stream_id, octets)
         for message in messages:
             if self._held is not None:
                 self.fail(GrpcStatus.INTERNAL, "the request has more than one message")
@@ -150,7 +170,11 @@ class LaneCall:
             self._start(request)
             return
         response = method.inline(message, self)
-        if isinstance(response, bytes):
+        if isinstance(response, bytes) and self._code is None:
+            self._is_over = True
+            self._owner.http2.respond(self.stream_id, HEAD, PREFIX.pack(0, len(response)), response, OK_TAIL)
+            self._owner.forget(self.stream_id)
+        elif isinstance(response, bytes):
             self._finish(response)
         else:
             self._run_in_task(self._run(response))
@@ -170,13 +194,30 @@ class LaneCall:
 
     def fail(self, status: GrpcStatus, text: str, metadata: Metadata = ()) -> None:
         """End with a status, and cancel the handler."""
+        self._stop()
         if not self._is_over:
             self._is_over = True
-            block = status_block(status, text, metadata, alone=not self._has_head)
-            self._owner.http2.send_headers(self.stream_id, block, is_end=True)
-            self._owner.forget(self.stream_id)
-            self._owner.flush_soon()
+            self._end(None, status_block(status, text, metadata, alone=not self._has_head))
+
+    def _end(self, response: bytes | None, trailers: bytes) -> None:
+        """End the response, once the client of an upload has sent all of it, or after LINGER_SECONDS."""
+        self._ending = (response, trailers)
+        if self._requests is None or self._requests.discard() or self._method.gives_stream:
+            self._send_end()
+        else:
+            self._deadline = self._owner.loop.call_later(LINGER_SECONDS, self._send_end)
+
+    def _send_end(self) -> None:
+        assert self._ending is not None  # noqa: S101  # set by the caller
+        (response, trailers), self._ending = self._ending, None
+        http2, stream_id = self._owner.http2, self.stream_id
+        if response is not None:
+            http2.send_headers(stream_id, HEAD.block)
+            http2.send_data(stream_id, PREFIX.pack(0, len(response)), response)
+        http2.send_headers(stream_id, trailers, is_end=True)
         self._stop()
+        self._owner.forget(stream_id)
+        self._owner.flush_soon()
 
     def _stop(self) -> None:
         if self._deadline is not None:
@@ -226,20 +267,12 @@ class LaneCall:
         if self._code is not None and self._code is not _OK:
             self.fail(GrpcStatus(self._code.value[0]), self._details, self._trailing)
             return
+        self._stop()
         self._is_over = True
-        http2, stream_id = self._owner.http2, self.stream_id
-        if response is not None and not self._trailing and not self._method.kind.gives_stream:
-            http2.respond(stream_id, HEAD, PREFIX.pack(0, len(response)), response, OK_TAIL)
-        else:
-            if not self._has_head:
-                http2.send_headers(stream_id, HEAD.block)
-            if response is not None and not self._method.kind.gives_stream:
-                http2.send_data(stream_id, PREFIX.pack(0, len(response)), response)
-            http2.send_headers(stream_id, status_block(GrpcStatus.OK, "", self._trailing, alone=False), is_end=True)
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._owner.forget(stream_id)
-        self._owner.flush_soon()
+        if self._method.gives_stream:
+            response = None
+        alone = response is None and not self._has_head
+        self._end(response, status_block(GrpcStatus.OK, "", self._trailing, alone=alone))
 
     # --- grpc.aio.ServicerContext -----------------------------------------------------------------------------
 
@@ -321,6 +354,12 @@ class _Requests:
         self.is_over = self.is_over or is_end
         if self._waiter is not None and not self._waiter.done() and (messages or is_end):
             self._waiter.set_result(None)
+
+    def discard(self) -> bool:
+        """Take all messages: the handler has ended. Return whether the client has ended too."""
+        while self._waiting:
+            self._owner.http2.acknowledge(self._stream_id, self._waiting.popleft()[1])
+        return self.is_over
 
     def __aiter__(self) -> _Requests:
         return self

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
 from pointsman.daemon.lane.lane_call import LaneCall
-from pointsman.daemon.lane.lane_methods import Methods, Refusal
+from pointsman.daemon.lane.lane_methods import Method, Methods, Refusal
 from pointsman.http2.frame_codec import ErrorCode
 from pointsman.http2.http2_connection import Http2Connection
 from pointsman.http2.http2_events import DataReceived, Event, PingAnswered, RequestReceived, SendingResumed, StreamEnded
@@ -95,7 +95,18 @@ class LaneConnection(asyncio.Protocol):
         self._is_receiving = True
         try:
             for event in self.http2.receive(data, now=now):
-                self._handle(event)
+                # The two events of every unary call; not `match`, which takes longer.
+                if type(event) is DataReceived:
+                    stream_id, content, octets, is_end = event
+                    call = self._calls.get(stream_id)
+                    if call is None:
+                        self.http2.acknowledge(stream_id, octets)
+                    else:
+                        call.receive(content, octets, is_end=is_end)
+                elif type(event) is RequestReceived:
+                    self._begin(event)
+                else:
+                    self._handle(event)
         except Exception:  # of one connection: the others go on
             log.exception("internal error on a connection")
             self.http2.close(ErrorCode.INTERNAL_ERROR)
@@ -124,25 +135,21 @@ class LaneConnection(asyncio.Protocol):
 
     # --- events -----------------------------------------------------------------------------------------------
 
+    def _begin(self, request: RequestReceived) -> None:
+        stream_id, headers, is_end = request
+        method = headers.derived
+        if not isinstance(method, Method):
+            found = self._server.methods.find(headers)
+            if isinstance(found, Refusal):
+                self.http2.send_headers(stream_id, found.block, is_end=True)
+                return
+            method = found
+        self._calls[stream_id] = call = LaneCall(self, stream_id, method)
+        if is_end or method.takes_stream:
+            call.begin(is_end=is_end)
+
     def _handle(self, event: Event) -> None:
-        # Not `match`: this runs twice for each call.
-        kind = type(event)
-        if kind is DataReceived:
-            stream_id, data, octets, is_end = cast("DataReceived", event)
-            call = self._calls.get(stream_id)
-            if call is None:
-                self.http2.acknowledge(stream_id, octets)
-            else:
-                call.receive(data, octets, is_end=is_end)
-        elif kind is RequestReceived:
-            stream_id, headers, is_end = cast("RequestReceived", event)
-            method = self._server.methods.find(headers)
-            if isinstance(method, Refusal):
-                self.http2.send_headers(stream_id, method.block, is_end=True)
-            else:
-                self._calls[stream_id] = call = LaneCall(self, stream_id, method)
-                call.begin(is_end=is_end)
-        elif isinstance(event, StreamEnded):
+        if isinstance(event, StreamEnded):
             ended = self._calls.pop(event.stream_id, None)
             if ended is not None:
                 ended.cancel()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from enum import IntEnum
 from typing import Any, Final, NamedTuple, cast
 
 import grpc
@@ -29,25 +28,6 @@ _NOT_METADATA: Final = frozenset(
 """Of the transport; gRPC's servers do not show them to handlers."""
 
 
-class Kind(IntEnum):
-    """What a method takes and gives."""
-
-    UNARY_UNARY = 0
-    UNARY_STREAM = 1
-    STREAM_UNARY = 2
-    STREAM_STREAM = 3
-
-    @property
-    def takes_stream(self) -> bool:
-        """Whether requests stream."""
-        return self >= Kind.STREAM_UNARY
-
-    @property
-    def gives_stream(self) -> bool:
-        """Whether responses stream."""
-        return bool(self & 1)
-
-
 class Refusal(NamedTuple):
     """A response without a call."""
 
@@ -58,7 +38,18 @@ class Refusal(NamedTuple):
 class Method:
     """A method, with what the headers of its requests say about the call. Never changed: calls share it."""
 
-    __slots__ = ("behaviour", "compression", "fields", "inline", "kind", "metadata", "read", "timeout", "write")
+    __slots__ = (
+        "behaviour",
+        "compression",
+        "fields",
+        "gives_stream",
+        "inline",
+        "metadata",
+        "read",
+        "takes_stream",
+        "timeout",
+        "write",
+    )
 
     def __init__(
         self,
@@ -69,9 +60,10 @@ class Method:
         timeout: float | None,
         compression: bytes,
     ) -> None:
-        self.kind = Kind(2 * handler.request_streaming + handler.response_streaming)
+        self.takes_stream: bool = handler.request_streaming
+        self.gives_stream: bool = handler.response_streaming
         behaviours = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
-        self.behaviour = cast("Callable[[Any, Any], Any]", behaviours[self.kind])
+        self.behaviour = cast("Callable[[Any, Any], Any]", behaviours[2 * self.takes_stream + self.gives_stream])
         self.read: Callable[[bytes], Any] | None = handler.request_deserializer
         self.write: Callable[[Any], bytes] | None = handler.response_serializer
         self.inline = inline
