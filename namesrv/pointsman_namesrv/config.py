@@ -10,7 +10,7 @@ from pathlib import Path
 from pointsman import config
 from pointsman.daemon.access.access_settings import AccessSettings
 from pointsman.daemon.process import daemon_process, logs
-from pointsman.daemon.rpc.rpc_server import GRPCIO, LANE, LISTENERS
+from pointsman.daemon.rpc.rpc_server import GRPCIO, LISTENERS
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.names import addr_problem, text_problem
 from pointsman.setting import fault, not_one_of, outside, unusable_listen
@@ -36,8 +36,7 @@ class ServerConfig:
     loop: str = "uvloop"
     """Event loop: uvloop or asyncio."""
     listener: str = GRPCIO
-    """What carries gRPC on this address: grpcio, or lane, this project's own HTTP/2 server, which is new and has no TLS
-    yet."""
+    """What carries gRPC on this address: grpcio, or lane, this project's own HTTP/2 server, which is new."""
     stop_grace_seconds: float = 5.0
     """Time that running calls have to finish after SIGTERM."""
     max_connections: int = 18_000
@@ -347,8 +346,6 @@ class NameServerConfig:
         yield from self.tls.unprotected("server.listen", self.server.listen)
         permissive = self.remoting.tls == "permissive"
         yield from self.tls.unprotected("remoting.listen", self.remoting.listen, takes_plaintext=permissive)
-        if self.server.listener == LANE and self.tls.is_on:
-            yield "server.listener: 'lane' has no TLS yet; use 'grpcio', or remove tls.certificate and tls.key"
         if self.monitoring.tls and not self.tls.is_on:
             yield "monitoring.tls: needs tls.certificate and tls.key"
         yield from self.access.unauthenticated(

@@ -52,7 +52,7 @@ async def running_name_server(
             listen=listen,
             stop_grace_seconds=1.0,
             warm_up_seconds=warm_up_seconds,
-            listener=listener or os.environ.get("TEST_LISTENER", GRPCIO) if tls is None else GRPCIO,
+            listener=listener or os.environ.get("TEST_LISTENER", GRPCIO),
         ),
         monitoring=monitoring or MonitoringConfig(listen="127.0.0.1:0"),
         tls=tls or TlsConfig(),

@@ -57,13 +57,6 @@ def test_all_errors_are_listed_together_and_the_command_exits_with_2(
         assert any(field in line and value in line for line in output.splitlines()), f"{field} in {output}"
 
 
-def test_the_lane_has_no_tls_yet(tmp_path: Path) -> None:
-    file = tmp_path / "lane.toml"
-    file.write_text('[server]\nlistener = "lane"\n[tls]\ncertificate = "a.pem"\nkey = "b.pem"')
-    with pytest.raises(ConfigError, match="'lane' has no TLS yet"):
-        load(file, {})
-
-
 @pytest.mark.parametrize(
     ("toml", "words"),
     [

@@ -24,7 +24,7 @@ OK_TAIL: Final = ReadyHeaders([(b"grpc-status", b"0")])
 _OK: Final = grpc.StatusCode.OK
 
 LINGER_SECONDS = 0.1
-"""Longest wait of a refused upload for its end.
+"""Longest wait of a refused upload for its end, or of a refused stream for its first message.
 
 A client of grpcio that is writing when the status arrives reports an error itself in place of it: of 300 refused
 uploads of 500 kB 17 did without this wait, none with it, and three with grpcio's server.
@@ -121,7 +121,7 @@ class LaneCall:
         messages = () if self._is_over else self._read(data, is_end=is_end)
         if self._requests is not None:
             self._requests.add(messages, octets, is_end=is_end)
-            if is_end and self._ending is not None:
+            if self._ending is not None and (is_end or method.gives_stream):
                 self._send_end()
             return
         http2.acknowledge(self.stream_id, octets)
@@ -200,9 +200,13 @@ class LaneCall:
             self._end(None, status_block(status, text, metadata, alone=not self._has_head))
 
     def _end(self, response: bytes | None, trailers: bytes) -> None:
-        """End the response, once the client of an upload has sent all of it, or after LINGER_SECONDS."""
+        """End the response; that of a stream when its client has sent something, that of an upload when it has sent all
+        of it, or after LINGER_SECONDS."""
         self._ending = (response, trailers)
-        if self._requests is None or self._requests.discard() or self._method.gives_stream:
+        requests = self._requests
+        if requests is not None:
+            requests.discard()
+        if requests is None or requests.is_over or (self._method.gives_stream and requests.has_begun):
             self._send_end()
         else:
             self._deadline = self._owner.loop.call_later(LINGER_SECONDS, self._send_end)
@@ -332,9 +336,10 @@ class _Requests:
     back, or a message larger than the window would never be complete.
     """
 
-    __slots__ = ("_method", "_owner", "_stream_id", "_waiter", "_waiting", "is_over")
+    __slots__ = ("_method", "_owner", "_stream_id", "_waiter", "_waiting", "has_begun", "is_over")
 
     def __init__(self, owner: CallOwner, stream_id: int, method: Method) -> None:
+        self.has_begun = False
         self.is_over = False
         self._owner = owner
         self._stream_id = stream_id
@@ -351,15 +356,15 @@ class _Requests:
             self._waiting.append((message, own))
         if octets:
             self._owner.http2.acknowledge(self._stream_id, octets)
+        self.has_begun = True
         self.is_over = self.is_over or is_end
         if self._waiter is not None and not self._waiter.done() and (messages or is_end):
             self._waiter.set_result(None)
 
-    def discard(self) -> bool:
-        """Take all messages: the handler has ended. Return whether the client has ended too."""
+    def discard(self) -> None:
+        """Take all messages: the handler has ended."""
         while self._waiting:
             self._owner.http2.acknowledge(self._stream_id, self._waiting.popleft()[1])
-        return self.is_over
 
     def __aiter__(self) -> _Requests:
         return self

@@ -9,6 +9,7 @@ from typing import Protocol, cast
 
 from pointsman.daemon.lane.lane_call import LaneCall
 from pointsman.daemon.lane.lane_methods import Method, Methods, Refusal
+from pointsman.daemon.tls.client_certificates import ClientCertificate
 from pointsman.http2.frame_codec import ErrorCode
 from pointsman.http2.http2_connection import Http2Connection
 from pointsman.http2.http2_events import DataReceived, Event, PingAnswered, RequestReceived, SendingResumed, StreamEnded
@@ -16,6 +17,7 @@ from pointsman.http2.http2_sending import Http2Shared
 
 UNSENT_BYTES = 64 * 1024
 """Unread output of one connection from which it is not read, and handlers that stream wait."""
+ALPN = "h2"
 _PING = b"pointsmn"
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,10 @@ class LaneOwner(Protocol):
     shared: Http2Shared
     methods: Methods
     loop: asyncio.AbstractEventLoop
+
+    @property
+    def is_secured(self) -> bool:
+        """Whether connections are above TLS."""
 
     def opened(self, connection: LaneConnection) -> bool:
         """Register a connection; return False if there are too many."""
@@ -86,8 +92,21 @@ class LaneConnection(asyncio.Protocol):
             self.peer = f"ipv6:[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"ipv4:{peer[0]}:{peer[1]}"
         if not self._server.opened(self):
             transport.abort()
-            return
+        elif not self._server.is_secured:
+            self.flush()
+
+    def use(self, transport: asyncio.Transport) -> None:
+        """Do nothing: the lane has TLS, or it has not (``TlsConnection``)."""
+
+    def identify(self, certificate: ClientCertificate | None, encoded: bytes | None, protocol: str | None) -> bool:
+        """Note the client's certificate, and begin; without ALPN for HTTP/2 close (RFC 9113 section 3.3)."""
+        if protocol != ALPN:
+            self.abort("alpn")
+            return False
+        if certificate is not None and encoded is not None:
+            self.auth = {"x509_pem_cert": (encoded,)}
         self.flush()
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Handle received bytes."""
@@ -107,9 +126,8 @@ class LaneConnection(asyncio.Protocol):
                     self._begin(event)
                 else:
                     self._handle(event)
-        except Exception:  # of one connection: the others go on
-            log.exception("internal error on a connection")
-            self.http2.close(ErrorCode.INTERNAL_ERROR)
+        except Exception as error:  # noqa: BLE001  # of one connection: the others go on
+            self.fail(error)
         self._is_receiving = False
         self.flush()
 
@@ -205,8 +223,22 @@ class LaneConnection(asyncio.Protocol):
         self.http2.drain()
         self.flush()
 
-    def abort(self) -> None:
+    def close(self, cause: str, problem: str = "") -> None:
+        """Close a connection whose handshake failed."""
+        log.debug("connection closed", extra={"facts": {"peer": self.peer, "cause": cause, "problem": problem}})
+        if self._transport is not None:
+            self._transport.close()
+
+    def fail(self, error: Exception) -> None:
+        """Close it after an internal error, which is logged."""
+        log.error("internal error on a connection", exc_info=error, extra={"facts": {"peer": self.peer}})
+        self.http2.close(ErrorCode.INTERNAL_ERROR)
+        self.flush()
+
+    def abort(self, cause: str = "") -> None:
         """Close immediately."""
+        if cause:
+            log.debug("connection closed", extra={"facts": {"peer": self.peer, "cause": cause}})
         if self._transport is not None:
             self._transport.abort()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Mapping, Sequence
+import ssl
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -13,6 +14,7 @@ import grpc
 from pointsman.daemon.lane.lane_connection import LaneConnection
 from pointsman.daemon.lane.lane_methods import Inline, Methods
 from pointsman.daemon.monitoring import bound_socket
+from pointsman.daemon.tls.tls_connection import Handshakes, TlsConnection
 from pointsman.http2.http2_sending import Http2Shared
 from pointsman.http2.peer_limits import Limits
 
@@ -56,7 +58,9 @@ class LaneServer:
         self.loop: asyncio.AbstractEventLoop
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
-        self._sweeping: asyncio.Task[None] | None = None
+        self._context: Callable[[], ssl.SSLContext] | None = None
+        self._handshakes: Handshakes | None = None
+        self._background: list[asyncio.Task[None]] = []
         self._connections: set[LaneConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -80,15 +84,33 @@ class LaneServer:
         port: int = self._socket.getsockname()[1]
         return port
 
+    def add_secure_port(self, address: str, context: Callable[[], ssl.SSLContext]) -> int:
+        """Bind host:port for TLS, with the context of the next handshake, and return the port. Raises CannotListen."""
+        self._context = context
+        return self.add_insecure_port(address)
+
+    @property
+    def is_secured(self) -> bool:
+        """Return whether connections are above TLS."""
+        return self._context is not None
+
     async def start(self) -> None:
         """Serve."""
         assert self._socket is not None, "a port comes first"  # noqa: S101
         self.loop = asyncio.get_running_loop()
         self._server = await self.loop.create_server(
-            lambda: LaneConnection(self), sock=self._socket, backlog=BACKLOG, start_serving=False
+            self._factory(), sock=self._socket, backlog=BACKLOG, start_serving=False
         )
         await self._server.start_serving()
-        self._sweeping = self.loop.create_task(self._sweep())
+        self._background.append(self.loop.create_task(self._sweep()))
+
+    def _factory(self) -> Callable[[], asyncio.Protocol]:
+        """Return the factory of connections."""
+        if self._context is None:
+            return lambda: LaneConnection(self)
+        self._handshakes = handshakes = Handshakes(self._context, permissive=False, monotonic=self.loop.time)
+        self._background.append(self.loop.create_task(handshakes.run()))
+        return lambda: TlsConnection(LaneConnection(self), handshakes)
 
     async def stop(self, grace: float | None) -> None:
         """Accept nothing, let calls end within ``grace`` seconds, then cancel them."""
@@ -97,8 +119,8 @@ class LaneServer:
         self._is_stopping = True
         if self._server is not None:
             self._server.close()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        for task in self._background:
+            task.cancel()
         for connection in list(self._connections):
             connection.drain()
         with contextlib.suppress(TimeoutError):
@@ -112,8 +134,7 @@ class LaneServer:
         await asyncio.sleep(0)
         for connection in list(self._connections):
             connection.abort()
-        tasks = [each for each in (*self._tasks, self._sweeping) if each is not None]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._background, return_exceptions=True)
 
     # --- for connections --------------------------------------------------------------------------------------
 
@@ -146,6 +167,8 @@ class LaneServer:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = self.loop.time()
+            if self._handshakes is not None:
+                self._handshakes.close_overdue()
             for connection in list(self._connections):
                 self._check(connection, now)
 

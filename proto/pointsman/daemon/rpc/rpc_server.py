@@ -89,7 +89,9 @@ class RpcServer:
         Raises CannotListen.
         """
         try:
-            if certificates is not None and not isinstance(self._server, LaneServer):
+            if certificates is not None:
+                if isinstance(self._server, LaneServer):
+                    return self._server.add_secure_port(listen, lambda: certificates.context)
                 return self._server.add_secure_port(listen, certificates.grpc_credentials())
             return self._server.add_insecure_port(listen)
         except RuntimeError as error:
