@@ -8,6 +8,7 @@ kind.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -43,6 +44,10 @@ class Bound(StrEnum):
     """Streams beyond MAX_CONCURRENT_STREAMS: refused one at a time, and each counts as a reset."""
     UNSENT = "unsent"
     """The peer opened a stream while too many bytes wait for its windows: refused like STREAMS."""
+    CONNECTIONS = "connections"
+    """A connection above the number that a listener accepts; its owner counts it."""
+    HANDSHAKES = "handshakes"
+    """A connection whose client did not begin in time; its owner counts it."""
 
 
 class Rate(NamedTuple):
@@ -106,15 +111,23 @@ class Excesses:
     """How often peers reached each limit; one for all connections of a listener."""
 
     counts: Counter[Bound] = field(default_factory=Counter)
+    on_excess: Callable[[Bound], None] | None = None
+    """Called for each, for a metric."""
+
+    def note(self, bound: Bound) -> None:
+        """Count."""
+        self.counts[bound] += 1
+        if self.on_excess is not None:
+            self.on_excess(bound)
 
     def fail(self, bound: Bound, text: str) -> ConnectionFailed:
         """Count a limit and return the connection error."""
-        self.counts[bound] += 1
+        self.note(bound)
         return ConnectionFailed(ErrorCode.ENHANCE_YOUR_CALM, text)
 
     def refuse(self, bound: Bound, code: ErrorCode, text: str) -> StreamFailed:
         """Count a limit and return the stream error."""
-        self.counts[bound] += 1
+        self.note(bound)
         return StreamFailed(code, text)
 
 

@@ -18,6 +18,7 @@ from pointsman.daemon.lane import lane_server
 from pointsman.daemon.lane.lane_server import LaneServer
 from pointsman.daemon.rpc.calling_peer import Context
 from pointsman.http2.frame_codec import FrameType
+from pointsman.http2.peer_limits import Bound
 from pointsman.wire.channel_options import SERVER_OPTIONS
 from tests.kit.http2.client_frames import frames_of
 from tests.kit.http2.raw_client import OPENING, raw_client
@@ -392,6 +393,7 @@ async def test_connections_beyond_the_limit_are_closed(handlers: Handlers) -> No
         async with raw_client(addr, SERVICE) as second:
             assert await second.reader.read() == b""
         assert server.connection_count == 1
+        assert server.shared.excesses.counts == {Bound.CONNECTIONS: 1}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pointsman.daemon.lane.lane_methods import Inline, Methods
 from pointsman.daemon.monitoring import bound_socket
 from pointsman.daemon.tls.tls_connection import Handshakes, TlsConnection
 from pointsman.http2.http2_sending import Http2Shared
-from pointsman.http2.peer_limits import Limits
+from pointsman.http2.peer_limits import Bound, Limits
 
 SWEEP_SECONDS = 1.0
 BACKLOG = 1_024
@@ -35,8 +35,16 @@ DRAIN_SECONDS = 0.5
 class LaneServer:
     """Serves from :meth:`start` to :meth:`stop`. ``options``: those of gRPC's server that mean something here."""
 
-    def __init__(self, options: Sequence[tuple[str, int]], inline: Mapping[str, Inline]) -> None:
-        """``inline``: unary methods that may respond without a task, by path; read when a method is called first."""
+    def __init__(
+        self,
+        options: Sequence[tuple[str, int]],
+        inline: Mapping[str, Inline],
+        on_excess: Callable[[Bound], None] | None = None,
+    ) -> None:
+        """``inline``: unary methods that may respond without a task, by path; read when a method is called first.
+
+        ``on_excess`` counts the limits that clients reach.
+        """
         named = dict(options)
 
         def seconds(name: str, default: float) -> float:
@@ -54,6 +62,7 @@ class LaneServer:
                 connection_window=CONNECTION_WINDOW,
             )
         )
+        self.shared.excesses.on_excess = on_excess
         self.methods = Methods(inline)
         self.loop: asyncio.AbstractEventLoop
         self._socket: socket.socket | None = None
@@ -141,6 +150,7 @@ class LaneServer:
     def opened(self, connection: LaneConnection) -> bool:
         """Register a connection; return False if there are too many."""
         if len(self._connections) >= self._max_connections:
+            self.shared.excesses.note(Bound.CONNECTIONS)
             return False
         self._connections.add(connection)
         return True
@@ -177,6 +187,7 @@ class LaneServer:
         if connection.has_calls:
             connection.used_at = now
         if not connection.http2.is_acknowledged and now - connection.opened_at > self._handshake_seconds:
+            self.shared.excesses.note(Bound.HANDSHAKES)
             connection.abort()
         elif connection.pinged_at is not None:
             if now - connection.pinged_at > self._ping_timeout:

@@ -62,7 +62,7 @@ class HandlerTable:
         access: Access | None = None,
     ) -> None:
         self._clock = clock
-        self._metrics = metrics
+        self.metrics = metrics
         self._on_refusal = on_refusal
         self._refusal_log = RefusalLog(clock)
         self._draining: Refusal | None = None
@@ -170,8 +170,8 @@ class HandlerTable:
         drains: bool,
     ) -> Callable[[bytes, Context], bytes | Awaitable[bytes]]:
         """Wrap a unary method: what is ready is returned, because route queries take this path."""
-        observe = self._metrics.seconds.labels(method.name).observe
-        succeeded = self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc
+        observe = self.metrics.seconds.labels(method.name).observe
+        succeeded = self.metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc
         monotonic = self._clock.monotonic
         is_plain = admit is None and "peer" not in takes
 
@@ -319,7 +319,7 @@ class HandlerTable:
         return failed
 
     def _count(self, method: MethodDescriptor, code: grpc.StatusCode) -> None:
-        self._metrics.rpcs.labels(method.name, code.name).inc()
+        self.metrics.rpcs.labels(method.name, code.name).inc()
 
 
 class _UnreadableRequest(Refusal):

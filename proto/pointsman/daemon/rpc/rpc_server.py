@@ -76,7 +76,11 @@ class RpcServer:
         self._table = table
         self._access = access
         self._refusal = stopping
-        self._server = grpc.aio.server(options=options) if listener == GRPCIO else LaneServer(options, table.inline)
+        self._server = (
+            grpc.aio.server(options=options)
+            if listener == GRPCIO
+            else LaneServer(options, table.inline, lambda bound: table.metrics.http2_limits.labels(bound).inc())
+        )
         self._standard_streams = StandardStreams(table.status_of, limit_exceeded)
         self._health = HealthServicer(self._standard_streams)
         self.services: tuple[Service, ...] = ()
