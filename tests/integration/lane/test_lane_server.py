@@ -17,7 +17,16 @@ from grpc_status import rpc_status
 from pointsman.daemon.lane import lane_server
 from pointsman.daemon.lane.lane_server import LaneServer
 from pointsman.daemon.rpc.calling_peer import Context
-from pointsman.http2.frame_codec import FrameType
+from pointsman.http2.frame_codec import (
+    MAX_STREAM_ID,
+    ErrorCode,
+    FrameType,
+    Setting,
+    ping_frame,
+    reset_frame,
+    settings_frame,
+    window_update_frame,
+)
 from pointsman.http2.peer_limits import Bound
 from pointsman.wire.channel_options import SERVER_OPTIONS
 from tests.kit.http2.client_frames import frames_of
@@ -205,6 +214,8 @@ async def test_requests_stream(channel: grpc.aio.Channel) -> None:
     messages = [b"a" * 100_000, b"", b"b"] * 20
     assert await stream_unary(channel, "Join")(iter(messages)) == b",".join(messages)
     assert await stream_unary(channel, "Join")(iter(())) == b""
+    small = [b"a" * 1_000] * 3_000  # together more than the windows
+    assert await stream_unary(channel, "Join")(iter(small)) == b",".join(small)
 
 
 @pytest.mark.parametrize("method", ["Talk", "Generate"])
@@ -462,6 +473,62 @@ async def test_a_request_that_is_not_one_message_is_refused(
             raw.send(method, content, *fields)
             frames = await raw.until_end()
         assert b"grpc-status" + bytes((len(status),)) + status in frames[-1].payload
+
+
+async def test_an_upload_that_ends_within_a_message_fails(addr: str) -> None:
+    async with raw_client(addr, SERVICE) as raw:
+        raw.send("Join", b"\0\0\0\0\1a\0\0\0\0\2b")
+        frames = await raw.until_end()
+    assert b"grpc-status\x0213" in frames[-1].payload
+
+
+async def test_a_handler_waits_for_the_socket_where_windows_are_open(addr: str, handlers: Handlers) -> None:
+    async with raw_client(addr, SERVICE) as raw:
+        raw.write(settings_frame({Setting.INITIAL_WINDOW_SIZE: 1 << 30}), window_update_frame(0, 1 << 30))
+        raw.call("Flood", b"")
+        written = -1
+        while written != len(handlers.seen):
+            written = len(handlers.seen)
+            await asyncio.sleep(0.1)
+        received = 0
+        while received < 2 * written:
+            received += (await raw.frame()).kind is FrameType.DATA
+    await eventually(lambda: handlers.seen[-1] == "cancelled")
+
+
+async def test_a_stop_asks_clients_to_open_no_calls_and_ends_with_the_last_one(handlers: Handlers) -> None:
+    async with serving(handlers) as (server, addr), raw_client(addr, SERVICE) as raw:
+        raw.call("Wait", b"a")
+        await eventually(lambda: handlers.seen == ["begun"])
+        stopping = asyncio.ensure_future(server.stop(5))
+        while (first := await raw.frame()).kind is not FrameType.GOAWAY:
+            pass
+        assert first.payload[:4] == MAX_STREAM_ID.to_bytes(4, "big")
+        raw.write(ping_frame((await raw.frame()).payload, ack=True))
+        assert (await raw.frame()).payload[:4] == (1).to_bytes(4, "big")
+        handlers.release.set()
+        assert (await raw.until_end())[1].payload[-1:] == b"a"
+        await stopping
+        assert await raw.reader.read() == b""
+
+
+async def test_a_call_that_is_reset_as_it_begins_leaves_nothing(addr: str, handlers: Handlers) -> None:
+    async with raw_client(addr, SERVICE) as raw:
+        for method in ("Wait", "Inline", "Join", "Talk"):
+            stream_id = raw.call(method, b"later")
+            raw.write(reset_frame(stream_id, ErrorCode.CANCEL))
+        raw.call("Echo", b"a")
+        await raw.until_end()
+    await eventually(lambda: handlers.seen.count("begun") == handlers.seen.count("cancelled"))
+
+
+async def test_a_stop_without_time_ends_with_goaway(handlers: Handlers) -> None:
+    async with serving(handlers) as (server, addr), raw_client(addr, SERVICE) as raw:
+        raw.call("Wait", b"a")
+        await eventually(lambda: handlers.seen == ["begun"])
+        await server.stop(0)
+        *_, last = frames_of(await raw.reader.read())
+    assert (last.kind, last.payload[:4]) == (FrameType.GOAWAY, b"\0\0\0\1")
 
 
 async def test_threads_are_not_used(channel: grpc.aio.Channel) -> None:

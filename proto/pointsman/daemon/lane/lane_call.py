@@ -45,8 +45,9 @@ class CallOwner(Protocol):
     is_writable: bool
     """Whether the socket accepts more."""
 
-    def flush_soon(self) -> None:
-        """Write the output, with that of other calls, in this turn of the loop."""
+    def flush_soon(self, size: int = 0) -> bool:
+        """Write the output, with that of other calls, in this turn of the loop; immediately if handlers have added much
+        since the last write. ``size``: bytes added. Return whether it was written."""
 
     def forget(self, stream_id: int) -> None:
         """Remove an ended call."""
@@ -229,7 +230,8 @@ class LaneCall:
             self._deadline = None
         task = self._task
         if task is not None and not task.done() and task is not asyncio.current_task():
-            task.cancel()
+            # After its first step, which is due before: otherwise a coroutine would be left that was never awaited.
+            self._owner.loop.call_soon(task.cancel)
 
     # --- the handler ------------------------------------------------------------------------------------------
 
@@ -290,7 +292,8 @@ class LaneCall:
             http2.send_headers(stream_id, HEAD.block)
             self._has_head = True
         http2.send_data(stream_id, PREFIX.pack(0, len(message)), message)
-        self._owner.flush_soon()
+        if self._owner.flush_soon(len(message)):
+            await asyncio.sleep(0)  # a handler that never waits would keep the loop from the others
         while http2.unsent_of(stream_id) or not self._owner.is_writable:
             self._resumed = self._owner.loop.create_future()
             await self._resumed

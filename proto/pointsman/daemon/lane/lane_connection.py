@@ -53,6 +53,7 @@ class LaneConnection(asyncio.Protocol):
         "_is_receiving",
         "_server",
         "_transport",
+        "_unflushed",
         "auth",
         "http2",
         "is_writable",
@@ -79,6 +80,8 @@ class LaneConnection(asyncio.Protocol):
         self._calls: dict[int, LaneCall] = {}
         self._is_receiving = False
         self._flush_is_due = False
+        self._unflushed = 0
+        """Bytes that handlers have added since the last write."""
 
     # --- asyncio.Protocol -------------------------------------------------------------------------------------
 
@@ -193,15 +196,22 @@ class LaneConnection(asyncio.Protocol):
         """Keep a task until it ends."""
         self._server.keep(task)
 
-    def flush_soon(self) -> None:
-        """Write the output, with that of other calls, in this turn of the loop."""
-        if not self._is_receiving and not self._flush_is_due:
+    def flush_soon(self, size: int = 0) -> bool:
+        """Write the output in this turn of the loop, or immediately (:meth:`CallOwner.flush_soon`)."""
+        if self._is_receiving:
+            return False
+        self._unflushed += size
+        if self._unflushed >= UNSENT_BYTES:
+            self.flush()
+            return True
+        if not self._flush_is_due:
             self._flush_is_due = True
             self.loop.call_soon(self.flush)
+        return False
 
     def flush(self) -> None:
         """Write the output; after the end of HTTP/2 close."""
-        self._flush_is_due = False
+        self._flush_is_due, self._unflushed = False, 0
         if self._transport is None:
             return
         data = self.http2.take_output()
