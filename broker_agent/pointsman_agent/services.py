@@ -145,7 +145,11 @@ class ClientServices:
             own=(config.broker.cluster, config.broker.name),
         )
         self._server = AgentServer(
-            longest_silence=config.groups.expiry_seconds, clock=clock, registry=registry, access=self._access
+            longest_silence=config.groups.expiry_seconds,
+            clock=clock,
+            registry=registry,
+            access=self._access,
+            listener=config.rpc.listener,
         )
         registry.register(self.groups.collector())
         register_lock_metrics(self.locks, registry)

@@ -50,7 +50,7 @@ wants() {
 }
 
 base=(googleapis-common-protos grpcio protobuf typing-extensions pointsman-proto)
-daemon=("${base[@]}" cffi click cryptography grpcio-health-checking grpcio-reflection grpcio-status prometheus-client pycparser uvloop)
+daemon=("${base[@]}" cffi click cryptography grpcio-health-checking grpcio-reflection grpcio-status hpack prometheus-client pycparser uvloop)
 
 # An application that is held to protobuf 6.
 into client "$(wheel proto)" "$(wheel client)" 'protobuf<7'

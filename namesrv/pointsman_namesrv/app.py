@@ -167,6 +167,7 @@ class NameServerApp:
             metrics=self.metrics,
             record=self.record,
             access=self.access,
+            listener=config.server.listener,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from pointsman import config
 from pointsman.daemon.access.access_settings import AccessSettings
 from pointsman.daemon.process import daemon_process, logs
+from pointsman.daemon.rpc.rpc_server import GRPCIO, LISTENERS
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.names import addr_problem, registered_name_problem, text_problem
 from pointsman.setting import fault, not_one_of, outside, unusable_listen
@@ -34,6 +35,8 @@ class ServerConfig:
     servers whose history one report reads."""
     loop: str = "uvloop"
     """Event loop: uvloop or asyncio."""
+    listener: str = GRPCIO
+    """What carries gRPC on this address: grpcio, or lane, this project's own HTTP/2 server, which is new."""
     stop_grace_seconds: float = 5.0
     """Time that running calls have to finish after SIGTERM."""
     max_connections: int = 18_000
@@ -48,6 +51,7 @@ class ServerConfig:
         yield from unusable_listen("listen", self.listen)
         yield from fault("node", self.node, text_problem(self.node, longest=100))
         yield from not_one_of("loop", self.loop, daemon_process.LOOPS)
+        yield from not_one_of("listener", self.listener, LISTENERS)
         yield from outside("stop_grace_seconds", self.stop_grace_seconds, 0.0, 300.0)
         yield from outside("max_connections", self.max_connections, 1, 1_000_000)
         yield from outside("warm_up_seconds", self.warm_up_seconds, 0.0, 3_600.0)

@@ -13,6 +13,7 @@ from tests.property.mutants import CORE, MUTANTS
 ROOT = Path(__file__).parents[2]
 PRODUCT = (
     "proto/pointsman/history",
+    "proto/pointsman/http2",
     "proto/pointsman/wire",
     "proto/pointsman/storage",
     "proto/pointsman/daemon",

@@ -47,8 +47,8 @@ SECONDS = 20.0
 STEP = 0.05
 """Changes of a watch are collected for this time, seconds."""
 LIMITS = {
-    "route query": (5, 7),
-    "unary heartbeat": (10, 31),
+    "route query": (5, 8),
+    "unary heartbeat": (10, 32),
     "RocketMQ query": (6, 13),
     "watch's change": (14, 41),
     "history row": (8, 25),

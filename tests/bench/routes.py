@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 
 import grpc
 
+from pointsman.daemon.rpc.rpc_server import GRPCIO, LANE
 from pointsman.v1.route_service_pb2 import GetTopicRouteResponse
 from tests.bench import messages
+from tests.bench.http2_load import raw_channels, raw_load
 from tests.bench.report import Report
 from tests.bench.servers import bare_server, name_server
 from tests.bench.turns import Load, Turn, in_turns, repeat
@@ -16,6 +19,9 @@ from tests.bench.worker import Worker, worker
 
 BROKERS = (2, 100)
 CONCURRENCY = 32
+CONNECTIONS = 32
+IN_FLIGHT = (1, 16)
+MOST_MICROSECONDS = {1: 20, 16: 8}
 SHARE_OF_BARE = 0.9
 NOISE = 0.05
 """Share by which two measurements of the same thing may differ on a shared machine."""
@@ -27,6 +33,34 @@ async def measure(report: Report) -> None:
     for brokers in BROKERS:
         async with worker(name_server) as ours, worker(bare_server) as bare:
             await _measure(report, ours, bare, brokers=brokers)
+    report.subject(f"The same on both listeners, {CONNECTIONS} connections: CPU time of the server per call")
+    for brokers in BROKERS:
+        async with worker(name_server) as grpcio, worker(name_server, None, None, LANE) as lane:
+            await _measure_listeners(report, {GRPCIO: grpcio, LANE: lane}, brokers=brokers)
+
+
+async def _measure_listeners(report: Report, servers: Mapping[str, Worker], *, brokers: int) -> None:
+    query = messages.query(messages.topic_name(0))
+    async with contextlib.AsyncExitStack() as stack:
+        turns: dict[str, Turn] = {}
+        for name, server in servers.items():
+            addr = await server.ask("addr")
+            async with grpc.aio.insecure_channel(addr) as channel:
+                for number in range(brokers):
+                    await messages.register(channel, messages.registration(number, topics=1))
+            channels = await stack.enter_async_context(
+                raw_channels(addr, CONNECTIONS, method=messages.ROUTE, message=query)
+            )
+            turns |= {f"{name}, {count}": Turn(server, raw_load(channels, count)) for count in IN_FLIGHT}
+        costs = await in_turns(turns, report, title=f"listeners, routes of {brokers} brokers")
+    for count in IN_FLIGHT:
+        ours, theirs = costs.median(f"{LANE}, {count}"), costs.median(f"{GRPCIO}, {count}")
+        report.figure(
+            f"{brokers} brokers, {count} in flight on each connection",
+            f"{ours:.1f} us on the lane, {theirs:.1f} us on grpcio",
+            target=f"at most {MOST_MICROSECONDS[count]} us",
+            is_met=ours <= MOST_MICROSECONDS[count],
+        )
 
 
 async def _measure(report: Report, ours: Worker, bare: Worker, *, brokers: int) -> None:

@@ -16,6 +16,7 @@ import grpc
 
 from pointsman.daemon.access.access_settings import AccessSettings
 from pointsman.daemon.process import logs
+from pointsman.daemon.rpc.rpc_server import GRPCIO
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.wire.channel_options import SERVER_OPTIONS
 from pointsman_namesrv.app import NameServerApp
@@ -47,11 +48,12 @@ async def name_server(
     *,
     history: str = "",
     node: str = "",
+    listener: str = GRPCIO,
 ) -> None:
     """Run the real one with everything on, history and snapshot on disk; ``history``: a folder with the past."""
     with tempfile.TemporaryDirectory() as folder:
         config = NameServerConfig(
-            server=ServerConfig(listen="127.0.0.1:0", warm_up_seconds=0.0, node=node),
+            server=ServerConfig(listen="127.0.0.1:0", warm_up_seconds=0.0, node=node, listener=listener),
             routes=RoutesConfig(max_topics=10_000_000),
             remoting=RemotingConfig(listen="127.0.0.1:0"),
             tls=tls or TlsConfig(),

@@ -8,7 +8,7 @@ from pointsman.clock import Clock
 from pointsman.daemon.access.access import Access
 from pointsman.daemon.rpc.call_tallies import CallMetrics
 from pointsman.daemon.rpc.handler_table import HandlerTable
-from pointsman.daemon.rpc.rpc_server import RpcServer, server_options
+from pointsman.daemon.rpc.rpc_server import GRPCIO, RpcServer, server_options
 from pointsman_agent.rpc.agent_refusals import LimitExceeded, stopping
 
 
@@ -19,7 +19,13 @@ class AgentServer(RpcServer):
     """
 
     def __init__(
-        self, *, longest_silence: float, clock: Clock, registry: CollectorRegistry, access: Access | None = None
+        self,
+        *,
+        longest_silence: float,
+        clock: Clock,
+        registry: CollectorRegistry,
+        access: Access | None = None,
+        listener: str = GRPCIO,
     ) -> None:
         self.metrics = CallMetrics("pointsman_agent", registry)
         table = HandlerTable(clock=clock, metrics=self.metrics, access=access)
@@ -29,4 +35,5 @@ class AgentServer(RpcServer):
             limit_exceeded=LimitExceeded,
             stopping=stopping(),
             access=access,
+            listener=listener,
         )

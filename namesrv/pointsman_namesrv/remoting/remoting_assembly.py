@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pointsman.clock import Clock
 from pointsman.daemon.access.access import Access
 from pointsman.daemon.access.fair_bound import FairBound
+from pointsman.daemon.tls.tls_connection import Handshakes
 from pointsman.names import split_addr
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.core.additive import AdditiveRegistrations
@@ -21,7 +22,6 @@ from pointsman_namesrv.remoting.operator_codes import OperatorCodes
 from pointsman_namesrv.remoting.remoting_server import RemotingServer
 from pointsman_namesrv.remoting.requests import Requests
 from pointsman_namesrv.remoting.table_responses import ResponseRules, TableResponses
-from pointsman_namesrv.remoting.tls_connection import Handshakes
 from pointsman_namesrv.settings.settings_keeper import SettingsKeeper
 
 if TYPE_CHECKING:

@@ -131,8 +131,16 @@ class RemotingConnection(asyncio.Protocol, Connection):
         """Continue with another transport to the same peer."""
         self._transport = transport
 
-    def identify(self, certificate: ClientCertificate | None) -> bool:
+    def identify(
+        self,
+        certificate: ClientCertificate | None,
+        encoded: bytes | None = None,  # noqa: ARG002  # the shape of a connection above TLS
+        protocol: str | None = None,  # noqa: ARG002  # as above: RocketMQ's clients send no ALPN
+    ) -> bool:
         """Set the peer's identity from its verified certificate, if it has one. Return False after it was closed."""
+        if certificate is not None and certificate.problem:
+            self.close("handshake", f"the certificate {certificate.problem}")
+            return False
         self.certificate = certificate
         host = split_addr(self.peer)[0] if self.peer else ""
         try:

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Collection
 
 from pointsman.clock import Clock
 from pointsman.daemon.access.access import Access, Caller
-from pointsman.daemon.monitoring import CannotListen
+from pointsman.daemon.monitoring import bound_socket
+from pointsman.daemon.tls.tls_connection import Handshakes, TlsConnection
 from pointsman.names import join_addr, split_addr
 from pointsman.rocketmq.frames import ReadyResponse
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
@@ -19,7 +20,6 @@ from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.remoting.broker_codes import BrokerCodes, Steps
 from pointsman_namesrv.remoting.remoting_connection import NO_ROLE, RemotingConnection
 from pointsman_namesrv.remoting.requests import Requests
-from pointsman_namesrv.remoting.tls_connection import Handshakes, TlsConnection
 from pointsman_namesrv.remoting.waiting_bytes import ComingIn, Unsent
 from pointsman_namesrv.slices import PAUSE_SECONDS
 
@@ -97,18 +97,8 @@ class RemotingServer:
 
     def bind(self, listen: str) -> str:
         """Bind host:port (port 0: a free one) and return the address. Raises CannotListen."""
-        host, port = split_addr(listen)
-        try:
-            family, kind, _, _, addr = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
-                0
-            ]
-            self._socket = socket.socket(family, kind)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind(addr)
-        except OSError as error:
-            self.close()
-            raise CannotListen(f"cannot listen on {listen}: is it this machine's address, and free?") from error
-        return join_addr(host, self._socket.getsockname()[1])
+        self._socket = bound_socket(listen)
+        return join_addr(split_addr(listen)[0], self._socket.getsockname()[1])
 
     def close(self) -> None:
         """Release the address, for a start that failed."""

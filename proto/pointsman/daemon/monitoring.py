@@ -49,6 +49,22 @@ class CannotListen(Exception):
     """An address is in use, or not this machine's; the message names it."""
 
 
+def bound_socket(listen: str) -> socket.socket:
+    """Return a socket that is bound to host:port; port 0: a free one. Raises CannotListen."""
+    host, port = split_addr(listen)
+    bound: socket.socket | None = None
+    try:
+        family, kind, _, _, addr = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        bound = socket.socket(family, kind)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(addr)
+    except OSError as error:
+        if bound is not None:
+            bound.close()
+        raise CannotListen(f"cannot listen on {listen}: is it this machine's address, and free?") from error
+    return bound
+
+
 class _Server(ThreadingMixIn, WSGIServer):
     """The base's ``serve_forever`` polls for its end; this class is woken by a socket instead."""
 

@@ -177,6 +177,11 @@ _HANDSHAKE_FAILURES = (
         "a token is sent over TLS, or to loopback only, and was not sent: set tls or ca",
     ),
     (
+        # By TLS 1.3 a client learns only after its handshake that the lane needs a certificate.
+        "failed to connect.*Unwrap failed",
+        "the server rejected the connection: set tls here, with a certificate that its client CA signed",
+    ),
+    (
         "failed to connect.*Socket closed",
         (
             "the server closed the connection: if it uses TLS, set tls here, with a certificate that its client CA "

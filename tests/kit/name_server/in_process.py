@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from pointsman.clock import Clock
 from pointsman.daemon.access.access_settings import AccessSettings
+from pointsman.daemon.rpc.rpc_server import GRPCIO
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import (
@@ -39,10 +41,19 @@ async def running_name_server(
     monitoring: MonitoringConfig | None = None,
     access: AccessSettings | None = None,
     warm_up_seconds: float = 0.0,
+    listener: str | None = None,
 ) -> AsyncIterator[NameServerApp]:
-    """Serve for the length of the block; ``addr`` is its address. Invariants are checked at the end."""
+    """Serve for the length of the block; ``addr`` is its address. Invariants are checked at the end.
+
+    ``listener``: by default that of the environment's TEST_LISTENER, so that all tests can run on each.
+    """
     config = NameServerConfig(
-        server=ServerConfig(listen=listen, stop_grace_seconds=1.0, warm_up_seconds=warm_up_seconds),
+        server=ServerConfig(
+            listen=listen,
+            stop_grace_seconds=1.0,
+            warm_up_seconds=warm_up_seconds,
+            listener=listener or os.environ.get("TEST_LISTENER", GRPCIO),
+        ),
         monitoring=monitoring or MonitoringConfig(listen="127.0.0.1:0"),
         tls=tls or TlsConfig(),
         access=access or AccessSettings(),

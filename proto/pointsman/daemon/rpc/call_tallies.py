@@ -104,6 +104,13 @@ class CallMetrics:
         self.rpcs = Tallies(
             f"{prefix}_rpcs", "Finished RPCs, by method and gRPC status code", ["method", "code"], registry=registry
         )
+        self.http2_limits = Tallies(
+            f"{prefix}_http2_limits_reached",
+            "Limits that clients of the lane reached, by limit: resets, pings, settings, window_updates, empty_frames, "
+            "ignored_frames, continuations, header_bytes, streams, unsent, connections, handshakes",
+            ["limit"],
+            registry=registry,
+        )
         self.seconds = Timings(
             f"{prefix}_rpc_duration_seconds",
             "Handler time of successful unary RPCs",

@@ -62,7 +62,7 @@ class HandlerTable:
         access: Access | None = None,
     ) -> None:
         self._clock = clock
-        self._metrics = metrics
+        self.metrics = metrics
         self._on_refusal = on_refusal
         self._refusal_log = RefusalLog(clock)
         self._draining: Refusal | None = None
@@ -70,6 +70,9 @@ class HandlerTable:
         self._running = 0
         self._quiet = asyncio.Event()
         self._access = access
+        self.inline: dict[str, Callable[[bytes, Context], bytes | Awaitable[bytes]]] = {}
+        """Unary methods by path, for a listener that needs no coroutine where the response is ready: they return it, or
+        the rest of the call."""
         self._streams: dict[Caller, set[asyncio.Task[Any]]] = {}
         """The open streams of callers, which end when their token is removed or their certificate denied."""
         if access is not None:
@@ -111,8 +114,9 @@ class HandlerTable:
             if not (method.client_streaming or method.server_streaming):
                 answer = behaviour if method.name in raw else _on_messages(method, behaviour)
                 takes = inspect.signature(behaviour).parameters.keys() & {"peer", "caller"}
-                unary = self._unary(method, answer, admit, takes=takes, drains=drains)
-                handlers[method.name] = grpc.unary_unary_rpc_method_handler(unary)
+                inline = self._unary(method, answer, admit, takes=takes, drains=drains)
+                self.inline[f"/{descriptor.full_name}/{method.name}"] = inline
+                handlers[method.name] = grpc.unary_unary_rpc_method_handler(_coroutine(inline))
                 continue
             streaming = self._streaming(method, behaviour, admit, drains=drains)
             if not method.server_streaming:
@@ -164,10 +168,10 @@ class HandlerTable:
         *,
         takes: Collection[str],
         drains: bool,
-    ) -> _Handler:
-        """Wrap a unary method; all in one coroutine, because route queries take this path."""
-        observe = self._metrics.seconds.labels(method.name).observe
-        succeeded = self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc
+    ) -> Callable[[bytes, Context], bytes | Awaitable[bytes]]:
+        """Wrap a unary method: what is ready is returned, because route queries take this path."""
+        observe = self.metrics.seconds.labels(method.name).observe
+        succeeded = self.metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc
         monotonic = self._clock.monotonic
         is_plain = admit is None and "peer" not in takes
 
@@ -177,19 +181,28 @@ class HandlerTable:
                 return answer(request, peer_of(context, caller))
             return answer(request, caller) if takes else answer(request)
 
-        async def call(request: bytes, context: Context) -> bytes:
+        def call(request: bytes, context: Context) -> bytes | Awaitable[bytes]:
             if (why := self._closed or (self._draining if drains else None)) is not None:
                 return self._refuse(context, method, why)
-            self._running += 1
             started = monotonic()
             try:
                 response = answer(request) if is_plain else served(request, context)
-                if not isinstance(response, bytes):
-                    response = await response
+            except Exception as error:  # noqa: BLE001  # every error becomes a status
+                return self._refuse(context, method, error)
+            if not isinstance(response, bytes):
+                return rest(response, context, started)
+            succeeded()
+            observe(monotonic() - started)
+            return response
+
+        async def rest(response: Awaitable[bytes], context: Context, started: float) -> bytes:
+            self._running += 1
+            try:
+                encoded = await response
             except asyncio.CancelledError:
                 self._count(method, grpc.StatusCode.CANCELLED)
                 raise
-            except Exception as error:  # noqa: BLE001  # every error becomes a status
+            except Exception as error:  # noqa: BLE001  # as above
                 return self._refuse(context, method, error)
             finally:
                 self._running -= 1
@@ -197,7 +210,7 @@ class HandlerTable:
                     self._note_end()
             succeeded()
             observe(monotonic() - started)
-            return response
+            return encoded
 
         return call
 
@@ -306,7 +319,7 @@ class HandlerTable:
         return failed
 
     def _count(self, method: MethodDescriptor, code: grpc.StatusCode) -> None:
-        self._metrics.rpcs.labels(method.name, code.name).inc()
+        self.metrics.rpcs.labels(method.name, code.name).inc()
 
 
 class _UnreadableRequest(Refusal):
@@ -322,6 +335,16 @@ def _revoked(caller: Caller) -> Unauthenticated:
         return Unauthenticated(message, identity=caller.identity, reason=Reason.DENIED_CERTIFICATE)
     message = f"the stream was ended: {caller} was removed from the token file"
     return Unauthenticated(message, identity=caller.identity, reason=Reason.UNKNOWN_TOKEN)
+
+
+def _coroutine(inline: Callable[[bytes, Context], bytes | Awaitable[bytes]]) -> _Handler:
+    """Return a unary method as grpc.aio needs it: it would run a plain function in a thread."""
+
+    async def call(request: bytes, context: Context) -> bytes:
+        response = inline(request, context)
+        return response if isinstance(response, bytes) else await response
+
+    return call
 
 
 def _on_messages(

@@ -14,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from pointsman.daemon.access.access import Access, Rules
+from pointsman.daemon.lane.lane_server import LaneServer
 from pointsman.daemon.monitoring import CannotListen
 from pointsman.daemon.rpc.handler_table import HandlerTable
 from pointsman.daemon.rpc.standard_services import HealthServicer, ReflectionServicer, StandardStreams
@@ -23,6 +24,10 @@ from pointsman.wire.refusals import LimitExceeded, Refusal
 if TYPE_CHECKING:
     from pointsman.daemon.tls.server_certificates import ServerCertificates
 
+GRPCIO = "grpcio"
+LANE = "lane"
+LISTENERS = (GRPCIO, LANE)
+"""Who carries the calls: grpcio's own server, or ours (``pointsman.daemon.lane``)."""
 FINAL_FLUSH_SECONDS = 0.2
 """Time for sent statuses to leave."""
 
@@ -66,11 +71,16 @@ class RpcServer:
         limit_exceeded: type[LimitExceeded],
         stopping: Refusal,
         access: Access | None = None,
+        listener: str = GRPCIO,
     ) -> None:
         self._table = table
         self._access = access
         self._refusal = stopping
-        self._server = grpc.aio.server(options=options)
+        self._server = (
+            grpc.aio.server(options=options)
+            if listener == GRPCIO
+            else LaneServer(options, table.inline, lambda bound: table.metrics.http2_limits.labels(bound).inc())
+        )
         self._standard_streams = StandardStreams(table.status_of, limit_exceeded)
         self._health = HealthServicer(self._standard_streams)
         self.services: tuple[Service, ...] = ()
@@ -84,6 +94,8 @@ class RpcServer:
         """
         try:
             if certificates is not None:
+                if isinstance(self._server, LaneServer):
+                    return self._server.add_secure_port(listen, lambda: certificates.context)
                 return self._server.add_secure_port(listen, certificates.grpc_credentials())
             return self._server.add_insecure_port(listen)
         except RuntimeError as error:

@@ -136,6 +136,7 @@ def _checked(config: TlsConfig, pems: tuple[Pem, ...], *, now: datetime) -> _Loa
     certificate, key, *authorities = pems
     pair = check_pair(certificate, key, now=now)
     context, open_context = (_context(certificate, key) for _ in range(2))
+    context.set_alpn_protocols(["h2"])  # RocketMQ's clients send no ALPN, and get none
     for authority in authorities:
         read_authorities(authority, now=now)
         try:

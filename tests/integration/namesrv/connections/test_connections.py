@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from pointsman.wire.channel_options import SERVER_OPTIONS
+from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc.node_server import node_options
 from tests.kit.certificates import Authority
 from tests.kit.faults.hostile import client_hello
@@ -132,3 +133,7 @@ async def test_a_tls_handshake_that_does_not_end_is_closed_in_time(tmp_path: Pat
     pair = (files.key.read_bytes(), files.certificate.read_bytes())
     async with bare_server(grpc.ssl_server_credentials([pair]), server_handshake_timeout_ms=SHORT_MS) as port:
         assert await ends(port, says=client_hello()[:sent]) < 10 * SHORT_MS / 1_000
+
+
+async def test_the_tests_of_the_wire_run_on_the_listener_that_they_name(server: NameServerApp, listener: str) -> None:
+    assert server.config.server.listener == listener

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import socket
 import ssl
@@ -27,6 +28,7 @@ from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import NameServerApp
 from tests.kit.certificates import Authority, Files
 from tests.kit.faults import hostile
+from tests.kit.http2.raw_client import OPENING
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
 from tests.kit.tls_peers import channel, self_signed, tls_config
@@ -199,3 +201,16 @@ async def test_certificates_that_cannot_be_used_are_a_configuration_error(clock:
     with pytest.raises(ConfigError, match=r"tls\.key: '.*server\.key' cannot be read"):
         async with running_name_server(clock=clock, tls=tls_config(files)):
             raise AssertionError("it serves")
+
+
+async def test_a_client_that_does_not_choose_http_2_by_alpn_is_disconnected(
+    server: NameServerApp, authority: Authority
+) -> None:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    host, port = split_addr(server.addr)
+    reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname="127.0.0.1")
+    writer.write(OPENING)
+    with contextlib.suppress(ConnectionResetError):
+        async with asyncio.timeout(SECONDS):
+            assert await reader.read() == b""
+    writer.close()

@@ -155,6 +155,12 @@ def test_an_opener_needs_files_that_can_be_used(tmp_path: Path) -> None:
         ChannelOpener(credentials(token_file=tmp_path / "absent"))
 
 
+def test_a_client_without_a_certificate_learns_what_to_set() -> None:
+    message = "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:1: Unwrap failed (X)"
+    meaning = "the server rejected the connection: set tls here, with a certificate that its client CA signed"
+    assert explain_connection_failure(message) == f"{meaning} ({message})"
+
+
 def test_a_failure_of_no_handshake_keeps_its_message() -> None:
     message = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Connection refused"
     assert explain_connection_failure(message) == message

@@ -14,15 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.daemon.tls import tls_connection
 from pointsman.daemon.tls.server_certificates import POLL_INTERVAL_SECONDS
+from pointsman.daemon.tls.tls_connection import HANDSHAKE_SECONDS
 from pointsman.manual_clock import ManualClock
 from pointsman.names import split_addr
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
-from pointsman_namesrv.remoting import remoting_connection, tls_connection
+from pointsman_namesrv.remoting import remoting_connection
 from pointsman_namesrv.remoting import remoting_server as shell
 from pointsman_namesrv.remoting.remoting_connection import RemotingConnection
-from pointsman_namesrv.remoting.tls_connection import HANDSHAKE_SECONDS
 from tests.kit.broker.rocketmq.frames import ask, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import Closed, remoting_peer
 from tests.kit.certificates import DNS, MAIL, URI, Authority, Files, Name

@@ -1,6 +1,7 @@
-"""TLS below a connection of RocketMQ's wire: first byte, handshake, then decrypted bytes.
+"""TLS below a connection of either wire: first byte, handshake, then decrypted bytes.
 
-Without TLS this module is not used: the server then creates the connections itself.
+The event loop's own TLS takes 256 KiB per connection. Without TLS this module is not used: the server then creates the
+connections itself.
 """
 
 from __future__ import annotations
@@ -9,15 +10,50 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
+from pointsman.daemon.tls.client_certificates import ClientCertificate
 from pointsman.daemon.tls.tls import client_certificate
-from pointsman_namesrv.remoting.remoting_connection import RemotingConnection
 
 HANDSHAKE_SECONDS = 10.0
 """Limit from the opening of a connection, as for gRPC (``pointsman.wire.channel_options``)."""
 READ_BYTES = 64 * 1024
 _HANDSHAKE_RECORD = 0x16
+
+
+class SecuredConnection(Protocol):
+    """A connection above TLS: a protocol of asyncio, and what it has to do for the handshake."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Open; there is no decrypted byte before :meth:`identify` or :meth:`use`."""
+
+    def data_received(self, data: bytes) -> None:
+        """Handle decrypted bytes."""
+
+    def pause_writing(self) -> None:
+        """As in asyncio."""
+
+    def resume_writing(self) -> None:
+        """As in asyncio."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """As in asyncio."""
+
+    def use(self, transport: asyncio.Transport) -> None:
+        """Continue in plaintext, with this transport to the same peer."""
+
+    def identify(self, certificate: ClientCertificate | None, encoded: bytes | None, protocol: str | None) -> bool:
+        """Set what the handshake showed: the peer's certificate, and what ALPN chose. Return False after it was
+        closed."""
+
+    def close(self, cause: str, problem: str = "") -> None:
+        """Close after the last write."""
+
+    def fail(self, error: Exception) -> None:
+        """Close after an internal error, which is logged."""
+
+    def abort(self, cause: str) -> None:
+        """Close immediately, for a bound of this server."""
 
 
 class Handshakes:
@@ -66,7 +102,7 @@ class Handshakes:
 class TlsConnection(asyncio.Protocol):
     """Adapter between a socket and a connection: protocol of the first, transport of the second."""
 
-    def __init__(self, connection: RemotingConnection, handshakes: Handshakes) -> None:
+    def __init__(self, connection: SecuredConnection, handshakes: Handshakes) -> None:
         self._connection = connection
         self._handshakes = handshakes
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
@@ -118,7 +154,7 @@ class TlsConnection(asyncio.Protocol):
         if not self._handshakes.permissive:
             self._connection.close("plaintext")
             return
-        self._transport.set_protocol(self._connection)
+        self._transport.set_protocol(cast("asyncio.Protocol", self._connection))
         self._connection.use(self._transport)
         self._connection.data_received(data)
 
@@ -140,11 +176,8 @@ class TlsConnection(asyncio.Protocol):
         self._handshakes.end(self)
         encoded = self._tls.getpeercert(binary_form=True)
         certificate = client_certificate(encoded) if encoded else None
-        if certificate is not None and certificate.problem:
-            self._connection.close("handshake", f"the certificate {certificate.problem}")
-            return
         self._flush()
-        if not self._connection.identify(certificate):
+        if not self._connection.identify(certificate, encoded, self._tls.selected_alpn_protocol()):
             return
         self._transport.resume_reading()
         self._read()  # bytes that arrived with the last message of the handshake
@@ -212,6 +245,10 @@ class TlsConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close immediately."""
         self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """Pass it on."""
+        return self._transport.is_closing()
 
     def pause_reading(self) -> None:
         """Pass it on."""
