@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import click
 
 from pointsman.wire.json_document import Document
 from pointsman_client import PointsmanError
-from pointsman_ctl.commands.agent_round import AgentChoice, agent_and_broker_round, query_agents
+from pointsman_ctl.commands.agent_round import OUT_AND_GONE, AgentChoice, agent_and_broker_round, query_agents
 from pointsman_ctl.commands.broker_commands import raise_if_not_known
 from pointsman_ctl.commands.fleet_checks import (
     Nodes,
@@ -134,7 +135,7 @@ def _check_fleet(invocation: Invocation, nodes: Nodes, _name: str, cluster: str,
         diagnosis.findings += queue_findings(live)
     diagnosis.notes += measured_notes(live)
     try:
-        result, members = query_all_groups(invocation, AgentChoice(cluster=cluster))
+        result, members = query_all_groups(invocation, _agents_of(cluster))
     except PointsmanError as failure:
         diagnosis.findings.append(not_checked("the fleet", "groups", failure))
     else:
@@ -152,7 +153,7 @@ def _check_name(invocation: Invocation, nodes: Nodes, name: str, cluster: str, d
     parts = {BROKERS, QUEUES}
     if any(answers.route is not None for _, answers in found):
         diagnosis.matched.append("topic")
-        diagnosis.findings += topic_findings(name, found)
+        diagnosis.findings += topic_findings(name, found, now=datetime.now(UTC))
         diagnosis.findings += queue_findings(live, topic=name) if live is not None else ()
         parts.add(TOPIC)
     if any(answers.history and (answers.history.brokers or answers.history.timeline.events) for _, answers in found):
@@ -162,7 +163,7 @@ def _check_name(invocation: Invocation, nodes: Nodes, name: str, cluster: str, d
         diagnosis.notes += broker_notes(found)
         parts.add(HISTORY)
     try:
-        result = query_group(invocation, AgentChoice(cluster=cluster), name, with_queues=True)
+        result = query_group(invocation, _agents_of(cluster), name, with_queues=True)
     except PointsmanError as failure:
         diagnosis.findings.append(not_checked("the fleet", f"group {name}", failure))
     else:
@@ -196,6 +197,11 @@ def _fail_unknown(invocation: Invocation, nodes: Nodes, name: str, cluster: str)
     return invocation.fail(ErrorReport("NAME_NOT_FOUND", message, hint))
 
 
+def _agents_of(cluster: str) -> AgentChoice:
+    """Return the agents of masters, of those that are not routed, too."""
+    return AgentChoice(cluster=cluster, absent=OUT_AND_GONE)
+
+
 def _broker_names(nodes: Nodes) -> Iterator[str]:
     for _, answers in reported(nodes):
         if answers.brokers is not None:
@@ -204,7 +210,7 @@ def _broker_names(nodes: Nodes) -> Iterator[str]:
 
 
 def _group_names(invocation: Invocation, cluster: str) -> set[str]:
-    opened = agent_and_broker_round(invocation, AgentChoice(cluster=cluster))
+    opened = agent_and_broker_round(invocation, _agents_of(cluster))
     try:
         result = query_agents(opened, lambda server, deadline: server.list_groups(deadline))
     except PointsmanError:

@@ -13,7 +13,7 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.broker_explanation import position_of_status, replica_facts, since_text
 from pointsman.wire.json_document import enum_name
-from pointsman.wire.operator_texts import counted, duration_text, guard_text, utc_of
+from pointsman.wire.operator_texts import counted, duration_text, guard_text, names_text, utc_of
 from pointsman.wire.outage_timeline import Position
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import NameServerFailedError, PointsmanError
@@ -28,7 +28,6 @@ from pointsman_ctl.servers.name_servers import NodeBrokers
 from pointsman_ctl.servers.node_answers import NodeAnswers
 from pointsman_ctl.servers.server_calls import NodeResponse
 
-MAX_NAMED = 3
 SHOWN_FACTS = frozenset({"rule", "reason", "stream", "probe", "outage", "guard", "window", "conflict"})
 """Of those that ``why`` prints."""
 Nodes = Sequence[NodeResponse[NodeAnswers]]
@@ -100,7 +99,7 @@ def _guard_findings(addr: str, guard: admin.GuardStatus) -> Iterator[DoctorFindi
     undo = f"{command('guard', 'auto', '--cluster', guard.cluster)} ends it; {command('changes')} shows who set it"
     # With HOLD it is active even if no broker is lost.
     if guard.active and (guard.lost or not is_set):
-        text += f"; {guard.lost} lost, {guard.up} up, baseline {guard.baseline}: its brokers stay in the routes"
+        text += "; its brokers stay in the routes"
         see = f"{command('brokers', '--cluster', guard.cluster)}; {section('PointsmanExpiryGuardActive')}"
         yield DoctorFinding(ALARM, "GUARD_ON", guard.cluster, text, f"{see}; {undo}" if is_set else see, (addr,))
     elif is_set:
@@ -139,9 +138,8 @@ def difference_findings(found: Sequence[tuple[str, NodeAnswers]]) -> Iterator[Do
         difference = digest_difference(sides[first], sides[other])
         topics = sorted({*difference.differing, *difference.only_first, *difference.only_second})
         if topics:
-            more = f" and {len(topics) - MAX_NAMED} more" if len(topics) > MAX_NAMED else ""
             text = f"{counted(len(topics), 'topic')} differ{'s' if len(topics) == 1 else ''}: "
-            text += f"{', '.join(topics[:MAX_NAMED])}{more}; after a change it lasts some seconds"
+            text += f"{names_text(topics)}; after a change it lasts some seconds"
             remedy = f"{command('diff', first, other)}; {see}"
             yield DoctorFinding(WARNING, "ROUTES_DIFFER", f"{first} and {other}", text, remedy)
 
@@ -314,9 +312,7 @@ def agent_notes(result: QueryResult[object]) -> Iterator[str]:
     """Yield what is not known of groups, because no agent can be queried for it or its broker is down."""
     others = [each for each in result.missing if not _should_report(each)]
     if others:
-        more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
-        named = ", ".join(f"{each} ({each.reason})" for each in others[:MAX_NAMED])
-        yield f"groups not checked at {named}{more}"
+        yield f"groups not checked at {names_text([f'{each} ({each.reason})' for each in others])}"
 
 
 def _should_report(missing: MissingBroker) -> bool:

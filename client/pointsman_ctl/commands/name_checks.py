@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 
 from google.protobuf.json_format import MessageToDict
 
-from pointsman.v1 import route_service_pb2
+from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.broker_explanation import gone_since, position_of_status
 from pointsman.wire.json_document import MASTER_ID, enum_name
-from pointsman.wire.operator_texts import time_text
+from pointsman.wire.operator_texts import names_text, time_text
 from pointsman.wire.outage_timeline import Position
 from pointsman.wire.topic_diagnosis import TopicHolder, topic_problems, wiped_problems
+from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.commands.fleet_checks import command, group_remedy, group_severity, state_text
 from pointsman_ctl.output.consumer_group_view import GroupView, group_disagreements
 from pointsman_ctl.output.doctor_view import ALARM, WARNING, DoctorFinding, section
@@ -20,8 +22,9 @@ from pointsman_ctl.output.group_queue_view import standings
 from pointsman_ctl.output.route_difference import route_difference
 from pointsman_ctl.servers.node_answers import TOPIC, NodeAnswers
 
-MAX_NAMED = 3
 MAX_SIMILAR = 3
+BEFORE_SECONDS = 60.0
+"""Before a broker left the routes: the route to compare with."""
 Route = route_service_pb2.TopicRoute
 Found = Sequence[tuple[str, NodeAnswers]]
 
@@ -29,37 +32,41 @@ Found = Sequence[tuple[str, NodeAnswers]]
 # --- a topic --------------------------------------------------------------------------------------------------
 
 
-def topic_findings(topic: str, found: Found) -> Iterator[DoctorFinding]:
+def topic_findings(topic: str, found: Found, *, now: datetime) -> Iterator[DoctorFinding]:
     """Yield what is wrong with a topic at each name server, and where their routes differ.
 
-    A broker name that only another name server has in the route counts as one that is not up.
+    A broker name that only another name server has in the route counts as one that is not up. Which of the others had
+    the topic, a route does not show: those that are not routed are named beside the last one. ``now``: UTC.
     """
     see = command("route", topic)
+    holders_at = {addr: _holders(answers) for addr, answers in found if answers.route is not None}
+    names = sorted({name for holders in holders_at.values() for name in holders})
     routes = {addr: answers.route for addr, answers in found if answers.route is not None}
-    wiped = {
-        f"{status.identity.cluster}/{status.identity.broker_name}"
-        for _, answers in found
-        for status in (answers.brokers.brokers if answers.brokers is not None else ())
-        if status.write_wiped
-    }
-    names = sorted({name for route in routes.values() for name in _holders(route, wiped)})
-    for addr, route in routes.items():
-        here = _holders(route, wiped)
+    for addr, answers in found:
+        if answers.route is None:
+            continue
+        here = holders_at[addr]
         holders = [here.get(name) or TopicHolder(name, False, False, 0, 0, 0) for name in names]
         for problem in topic_problems(holders):
             text = problem.text
-            if problem.kind == "NO_BROKER" and route.absent_brokers:
-                text += f"; {_absent_text(route)}"
+            if problem.kind == "NO_BROKER" and answers.route.absent_brokers:
+                text += f"; {_absent_text(answers.route)}"
             broker = problem.broker.rpartition("/")[2]
             remedy = f"{command('why', broker) if broker else see}; {section('PointsmanBrokersLost')}"
             severity = ALARM if problem.is_alarm else WARNING
             yield DoctorFinding(severity, problem.kind, f"topic {topic}", text, remedy, (addr,))
+        if len(names) == 1 and here and (unrouted := _unrouted(answers, names[0].partition("/")[0])):
+            lost = list(unrouted)
+            text = f"one broker name is in the routes: {names[0]}. Not routed, and may have it: {names_text(lost)}"
+            before = now - timedelta(seconds=max(unrouted.values()) + BEFORE_SECONDS)
+            then = command("route", topic, "--at", f"{before:%Y-%m-%dT%H:%M:%SZ}")
+            remedy = f"{then} shows its brokers before; {command('why', lost[0].partition('/')[2])}"
+            yield DoctorFinding(WARNING, "ONE_LEFT", f"topic {topic}", text, remedy, (addr,))
         for problem in wiped_problems(holders):
             cluster, _, broker = problem.broker.partition("/")
             remedy = f"{command('add-write-perm', broker, '--cluster', cluster)} restores it"
-            yield DoctorFinding(
-                WARNING, problem.kind, f"topic {topic} on {problem.broker}", problem.text, remedy, (addr,)
-            )
+            subject = f"topic {topic} on {problem.broker}"
+            yield DoctorFinding(WARNING, problem.kind, subject, problem.text, remedy, (addr,))
     yield from _route_differences(topic, found, routes)
 
 
@@ -75,40 +82,62 @@ def _route_differences(topic: str, found: Found, routes: Mapping[str, Route]) ->
         for other in others:
             lines = route_difference(routes[first], routes[other])
             if lines:
-                more = f" and {len(lines) - MAX_NAMED} more" if len(lines) > MAX_NAMED else ""
-                text = f"{other} differs from {first}: {'; '.join(lines[:MAX_NAMED])}{more}"
+                text = f"{other} differs from {first}: {names_text(lines, separator='; ')}"
                 remedy = f"{command('diff', first, other)}; {see}"
                 yield DoctorFinding(WARNING, "ROUTES_DIFFER", f"topic {topic}", text, remedy)
 
 
-def _holders(route: Route, wiped: Iterable[str]) -> dict[str, TopicHolder]:
+def _holders(answers: NodeAnswers) -> dict[str, TopicHolder]:
+    """Return the broker names in the route."""
+    route, listed = answers.route or Route(), answers.brokers
     masters = {
         (data.cluster, data.broker_name)
         for data in route.broker_datas
         if any(replica.broker_id == MASTER_ID for replica in data.replicas)
     }
+    wiped = {
+        (status.identity.cluster, status.identity.broker_name)
+        for status in (listed.brokers if listed is not None else ())
+        if status.write_wiped
+    }
     return {
-        name: TopicHolder(
-            name,
+        f"{queues.cluster}/{queues.broker_name}": TopicHolder(
+            f"{queues.cluster}/{queues.broker_name}",
             is_up=True,
             has_master=(queues.cluster, queues.broker_name) in masters,
             perm=queues.perm,
             read_queues=queues.read_queue_nums,
             write_queues=queues.write_queue_nums,
-            is_wiped=name in wiped,
+            is_wiped=(queues.cluster, queues.broker_name) in wiped,
         )
         for queues in route.queue_datas
-        for name in (f"{queues.cluster}/{queues.broker_name}",)
     }
+
+
+def _unrouted(answers: NodeAnswers, cluster: str) -> dict[str, float]:
+    """Return the broker names of a cluster without a routed replica, with the seconds since the last one left."""
+    seconds: dict[str, float] = {}
+    routed = set[str]()
+    if answers.brokers is None:
+        return seconds
+    for score in answers.brokers.departed:
+        if score.cluster == cluster:
+            seconds[f"{cluster}/{score.broker_name}"] = seconds_of(score.last_event_ago)
+    for status in answers.brokers.brokers:
+        name = f"{status.identity.cluster}/{status.identity.broker_name}"
+        if status.state != broker_pb2.BROKER_STATE_OUT:
+            routed.add(name)
+        elif status.identity.cluster == cluster:
+            seconds[name] = seconds_of(status.state_for)
+    return {name: ago for name, ago in sorted(seconds.items()) if name not in routed}
 
 
 def _absent_text(route: Route) -> str:
     named = [
         f"{each.identity.cluster}/{each.identity.broker_name}/{each.identity.broker_id} ({each.reason or 'unknown'})"
-        for each in route.absent_brokers[:MAX_NAMED]
+        for each in route.absent_brokers
     ]
-    left = len(route.absent_brokers) - MAX_NAMED
-    return f"not routed: {', '.join(named)}" + (f" and {left} more" if left > 0 else "")
+    return f"not routed: {names_text(named)}"
 
 
 # --- a broker name --------------------------------------------------------------------------------------------

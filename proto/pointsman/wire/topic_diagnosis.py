@@ -6,10 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pointsman.names import PERM_READ, PERM_WRITE
-from pointsman.wire.operator_texts import counted
-
-MAX_NAMED = 3
-"""Broker names in one sentence."""
+from pointsman.wire.operator_texts import counted, names_text
 
 
 class TopicHolder(NamedTuple):
@@ -56,11 +53,11 @@ def topic_problems(holders: Sequence[TopicHolder]) -> Iterator[TopicProblem]:
         yield TopicProblem("ONE_LEFT", False, text, up[0].name)
     headless = [holder.name for holder in up if not holder.has_master]
     if headless:
-        text = f"no master: {_named(headless)} {'is' if len(headless) == 1 else 'are'} read-only"
+        text = f"no master: {names_text(headless)} {'is' if len(headless) == 1 else 'are'} read-only"
         yield TopicProblem("NO_MASTER", False, text, headless[0])
     down = [holder.name for holder in holders if not holder.is_up]
     if down:
-        text = f"{counted(len(down), 'broker name')} of {len(holders)} not in the routes: {_named(down)}"
+        text = f"{counted(len(down), 'broker name')} of {len(holders)} not in the routes: {names_text(down)}"
         yield TopicProblem("BROKERS_DOWN", False, text, down[0])
 
 
@@ -70,8 +67,3 @@ def wiped_problems(holders: Sequence[TopicHolder]) -> Iterator[TopicProblem]:
         if holder.is_wiped:
             text = f"an operator wiped the write permission of {holder.name}"
             yield TopicProblem("WIPED", False, text, holder.name)
-
-
-def _named(names: Sequence[str]) -> str:
-    listed = ", ".join(names[:MAX_NAMED])
-    return f"{listed} and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else listed

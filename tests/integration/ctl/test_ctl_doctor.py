@@ -93,6 +93,7 @@ async def test_a_broker_whose_probe_fails_is_found_with_the_command_that_explain
         ("ALARM NO_MASTER", "c1/b", fleet.both),
         ("ALARM OUT", "c1/b/0", fleet.both),
     ]
+    assert await fleet.kinds("orders") == [("WARNING ONE_LEFT", "topic orders", fleet.both)]
     text = (await fleet.doctor()).out
     assert "OUT c1/b/0: for " in text
     assert "reason REFUSED" in text
@@ -186,6 +187,7 @@ async def test_a_group_is_checked_at_its_agents(fleet: Fleet) -> None:
         document = (await fleet.doctor("-o", "json", "billing")).document
         whole = await fleet.kinds()
     assert document["matched"] == ["group"]
+    assert document["notes"] == []
     assert found.code == 1
     assert "DIFFERS group billing: " in found.out
     assert "does not know 10.0.0.2@y" in found.out

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import grpc
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -30,6 +31,7 @@ from pointsman_ctl.servers.name_servers import BrokerHistory, NodeBrokers
 from pointsman_ctl.servers.node_answers import TOPIC, NodeAnswers
 
 READY, WARMING = broker_pb2.NODE_STATE_READY, broker_pb2.NODE_STATE_WARMING
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 INFO = admin.GetNodeInfoResponse(state=READY)
 
 
@@ -63,7 +65,7 @@ A, B = ("a", 6, 0), ("b", 6, 0)
 
 def of_topic(*routes: route_service_pb2.TopicRoute | None) -> list[DoctorFinding]:
     found = [(f"ns{number}:1", NodeAnswers(INFO, route=each)) for number, each in enumerate(routes, 1)]
-    return list(topic_findings("orders", found))
+    return list(topic_findings("orders", found, now=NOW))
 
 
 def short(findings: Iterable[DoctorFinding]) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -99,6 +101,33 @@ def test_a_broker_name_that_only_another_name_server_has_is_down_there() -> None
     assert found[2].text.startswith("ns2:1 differs from ns1:1: - queues of c1/b: ")
 
 
+def test_the_last_broker_name_of_a_topic_is_at_risk_while_others_of_its_cluster_are_not_routed() -> None:
+    def status(name: str, state: str, broker_id: int = 0, cluster: str = "c1") -> broker_pb2.BrokerStatus:
+        return broker_pb2.BrokerStatus(
+            identity=broker_pb2.BrokerIdentity(cluster=cluster, broker_name=name, broker_id=broker_id),
+            state=broker_pb2.BrokerState.Value(f"BROKER_STATE_{state}"),
+            state_for=Duration(seconds=3_540),
+        )
+
+    def of(*brokers: broker_pb2.BrokerStatus, departed: Iterable[admin.FlapScore] = ()) -> list[DoctorFinding]:
+        answers = NodeAnswers(INFO, NodeBrokers("ns", brokers, INFO, list(departed)), route=route(A))
+        return list(topic_findings("orders", [("ns1:1", answers)], now=NOW))
+
+    up, out = status("a", "UP"), status("b", "OUT")
+    assert of(up) == []
+    assert of(up, out, status("b", "UP", 1)) == []
+    assert of(up, status("z", "OUT", cluster="c2")) == []
+    (found,) = of(up, out)
+    assert (found.kind, found.servers) == ("ONE_LEFT", ("ns1:1",))
+    assert found.text == "one broker name is in the routes: c1/a. Not routed, and may have it: c1/b"
+    then = "`pointsmanctl route orders --at 2026-01-01T11:00:00Z`"
+    assert found.remedy == f"{then} shows its brokers before; `pointsmanctl why b`"
+    score = admin.FlapScore(cluster="c1", broker_name="d", last_event_ago=Duration(seconds=7_140))
+    (found,) = of(up, out, departed=[score])
+    assert found.text.endswith("may have it: c1/b, c1/d")
+    assert "T10:00:00Z" in found.remedy
+
+
 def test_a_topic_that_a_ready_name_server_does_not_know_is_an_alarm_there() -> None:
     late = NameServerFailedError("ns3:1", grpc.StatusCode.DEADLINE_EXCEEDED, "late")
     found = [
@@ -107,7 +136,7 @@ def test_a_topic_that_a_ready_name_server_does_not_know_is_an_alarm_there() -> N
         ("ns3:1", NodeAnswers(INFO, failures={TOPIC: late})),
         ("ns4:1", NodeAnswers(admin.GetNodeInfoResponse(state=WARMING))),
     ]
-    (one,) = topic_findings("orders", found)
+    (one,) = topic_findings("orders", found, now=NOW)
     assert (one.severity, one.kind, one.text) == ("ALARM", "TOPIC_MISSING", "it is unknown at ns2:1, but not at ns1:1")
 
 
@@ -115,9 +144,10 @@ def test_a_wiped_permission_is_restored_by_a_command() -> None:
     status = broker_pb2.BrokerStatus(
         identity=broker_pb2.BrokerIdentity(cluster="c1", broker_name="a"), write_wiped=True
     )
-    answers = NodeAnswers(INFO, NodeBrokers("ns", [status], INFO), route=route(("a", 4, 0), B))
-    (found,) = topic_findings("orders", [("ns1:1", answers)])
-    assert (found.kind, found.subject) == ("WIPED", "topic orders on c1/a")
+    answers = NodeAnswers(INFO, NodeBrokers("ns", [status], INFO), route=route(A, B))
+    not_wiped = NodeAnswers(INFO, route=route(A, B))
+    (found,) = topic_findings("orders", [("ns1:1", answers), ("ns2:1", not_wiped)], now=NOW)
+    assert (found.kind, found.subject, found.servers) == ("WIPED", "topic orders on c1/a", ("ns1:1",))
     assert found.remedy == "`pointsmanctl add-write-perm a --cluster c1` restores it"
 
 
