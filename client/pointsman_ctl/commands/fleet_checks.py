@@ -16,7 +16,7 @@ from pointsman.wire.json_document import enum_name
 from pointsman.wire.operator_texts import counted, duration_text, guard_text, names_text, utc_of
 from pointsman.wire.outage_timeline import Position
 from pointsman.wire.wire_time import seconds_of
-from pointsman_client import NameServerFailedError, PointsmanError
+from pointsman_client import NameServerFailedError, PointsmanError, RequestRejectedError
 from pointsman_ctl.commands.agent_round import QueryResult
 from pointsman_ctl.commands.broker_commands import is_flapping, missing_masters
 from pointsman_ctl.output.consumer_group_view import GroupRow
@@ -117,8 +117,14 @@ def unchecked_findings(found: Sequence[tuple[str, NodeAnswers]], parts: Iterable
 
 def not_checked(subject: str, part: str, failure: PointsmanError) -> DoctorFinding:
     """Return the finding that a part could not be checked."""
-    is_older = isinstance(failure, NameServerFailedError) and failure.status is grpc.StatusCode.UNIMPLEMENTED
-    remedy = f"upgrade it: {section('Procedures')}" if is_older else f"{command('health')}; then repeat this command"
+    status = failure.status if isinstance(failure, (NameServerFailedError, RequestRejectedError)) else None
+    if status is grpc.StatusCode.UNIMPLEMENTED:
+        remedy = f"upgrade it: {section('Procedures')}"
+    elif status is grpc.StatusCode.NOT_FOUND:
+        # Another name server knows the cluster.
+        remedy = section("PointsmanAgentPartlyRegistered")
+    else:
+        remedy = f"{command('health')}; then repeat this command"
     return DoctorFinding(WARNING, "NOT_CHECKED", f"{part} of {subject}", failure_text(failure), remedy)
 
 

@@ -48,14 +48,12 @@ def merged(findings: Iterable[DoctorFinding]) -> list[DoctorFinding]:
     places: dict[tuple[str, str, str], int] = {}
     for each in findings:
         # Not by their texts: these have durations, which differ between name servers.
-        key = each.severity, each.kind, each.subject
-        if each.servers and key in places:
-            known = found[places[key]]
-            found[places[key]] = replace(known, servers=tuple(dict.fromkeys((*known.servers, *each.servers))))
-            continue
-        if each.servers:
-            places[key] = len(found)
-        found.append(each)
+        place = places.setdefault((each.severity, each.kind, each.subject), len(found)) if each.servers else len(found)
+        if place == len(found):
+            found.append(each)
+        else:
+            known = found[place]
+            found[place] = replace(known, servers=tuple(dict.fromkeys((*known.servers, *each.servers))))
     return sorted(found, key=lambda each: each.severity != ALARM)
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.json_document import enum_name
-from pointsman_client import PointsmanError, TopicNotFoundError
+from pointsman_client import ClusterNotFoundError, PointsmanError, TopicNotFoundError
 from pointsman_ctl.servers.name_servers import BrokerHistory, NodeBrokers, NodeDigests, PointsmanNameServer
 
 MAX_LIVE_ROWS = 1_000
@@ -87,7 +87,10 @@ async def _digests(server: PointsmanNameServer, deadline: float, cluster: str) -
     found = await server.digests(deadline)
     if not cluster:
         return found
-    topics = set((await server.topics(deadline, cluster=cluster)).topics)
+    try:
+        topics = set((await server.topics(deadline, cluster=cluster)).topics)
+    except ClusterNotFoundError:
+        topics = set()
     digests = {topic: digest for topic, digest in found.digests.items() if topic in topics}
     settings = {key: value for key, value in found.settings.items() if key[0] == "KV" or key[1] == cluster}
     return replace(found, digests=digests, settings=settings)

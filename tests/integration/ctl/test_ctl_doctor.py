@@ -195,6 +195,26 @@ async def test_a_group_is_checked_at_its_agents(fleet: Fleet) -> None:
     assert ("WARNING DIFFERS", "billing", []) in whole
 
 
+async def test_a_group_of_a_broker_that_is_out_is_checked_at_its_agent(fleet: Fleet) -> None:
+    for app in (fleet.one, fleet.two):
+        await fleet.b.register(app, health=REFUSING)
+    async with joined(fleet.b, "10.0.0.2@y", "billing"):
+        document = (await fleet.doctor("-o", "json", "billing")).document
+    assert (document["matched"], document["findings"], document["notes"]) == (["group"], [], [])
+
+
+async def test_another_cluster_is_left_out_and_one_that_a_name_server_does_not_know_is_a_finding(fleet: Fleet) -> None:
+    who = wire.identity("z", addr="10.0.0.9:10911", cluster="c2")
+    await register_at(fleet.one.addr, "other", who=who)
+    await ctl("--namesrv", fleet.one.addr, "guard", "off", "--cluster", "c2")
+    assert await fleet.kinds("--cluster", "c1") == []
+    one, two = fleet.both
+    found = await fleet.kinds("--cluster", "c2")
+    assert ("WARNING NOT_CHECKED", f"brokers of {two}", []) in found
+    assert ("WARNING SETTING_DIFFERS", "guard c2", []) in found
+    assert ("WARNING ROUTES_DIFFER", f"{one} and {two}", []) in found
+
+
 async def test_what_queues_finds_is_found(fleet: Fleet) -> None:
     stats = messages.QueueStats(
         top_groups=[messages.GroupTotals(group="left", topic="orders", queue_count=4, lag=70)],

@@ -126,7 +126,10 @@ def test_an_older_name_server_is_to_be_upgraded_and_parts_that_do_not_matter_are
     assert (one.kind, one.subject) == ("NOT_CHECKED", "queues of ns1:1")
     assert one.remedy == "upgrade it: deploy/runbook.md#procedures"
     (other,) = unchecked_findings(found, [BROKERS])
-    assert "upgrade" not in other.remedy
+    assert other.remedy == "`pointsmanctl health`; then repeat this command"
+    unknown = RequestRejectedError("ns1:1", grpc.StatusCode.NOT_FOUND, "cluster c2 is unknown", ErrorDetails())
+    (cluster,) = unchecked_findings([("ns1:1", answers(failures={BROKERS: unknown}))], [BROKERS])
+    assert cluster.remedy == "deploy/runbook.md#pointsmanagentpartlyregistered"
 
 
 def test_differences_of_settings_and_of_routes_of_ready_name_servers() -> None:
