@@ -79,12 +79,12 @@ def doctor(invocation: Invocation, name: str, cluster: str) -> int:
       topic         no broker up, not writable or readable, one broker name
                     left, no master, wiped, missing or differing at a name
                     server, findings of `queues`
-      broker        the same as above, and states that differ; its state at
-                    each name server with the rule
+      broker        what is checked of brokers above, states that differ; its
+                    state at each name server is shown with the rule
       group         members that are stuck, fall behind or differ, findings of
                     `queues`
 
-    The number of findings of one kind in the table is limited to 10.
+    The table has at most 10 findings of one kind, JSON has all.
 
     \b
     JSON: name, matched[], findings[].{severity, kind, subject, text, remedy,

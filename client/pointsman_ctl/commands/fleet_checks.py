@@ -316,6 +316,10 @@ def agent_findings(result: QueryResult[object]) -> Iterator[DoctorFinding]:
 
 def agent_notes(result: QueryResult[object]) -> Iterator[str]:
     """Yield what is not known of groups, because no agent can be queried for it or its broker is down."""
+    for node in result.name_servers:
+        if node.response is not None and node.response.absent.left_out:
+            count = counted(node.response.absent.left_out, "broker")
+            yield f"groups not checked at {count} that {node.addr} does not list: give --cluster"
     others = [each for each in result.missing if not _should_report(each)]
     if others:
         yield f"groups not checked at {names_text([f'{each} ({each.reason})' for each in others])}"

@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from pointsman.v1 import admin_service_pb2 as admin
-from pointsman.v1 import broker_pb2
+from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.error_details import ErrorDetails
 from pointsman_client import NameServerFailedError, PointsmanError, RequestRejectedError
 from pointsman_ctl.commands import doctor_command, fleet_checks, name_checks
@@ -269,6 +269,9 @@ def test_an_agent_that_fails_is_a_finding_and_what_has_no_agent_is_a_note() -> N
     assert list(agent_findings(result)) == []
     (note,) = agent_notes(result)
     assert note.startswith("groups not checked at c1/a/0 OUT (a:1: ")
+    listed = route_service_pb2.GetClusterInfoResponse(absent=route_service_pb2.AbsentBrokers(left_out=7))
+    (note,) = agent_notes(QueryResult(choice, FoundAgents(()), [NodeResponse("ns1:1", listed, None)], ()))
+    assert note == "groups not checked at 7 brokers that ns1:1 does not list: give --cluster"
 
 
 # Next steps
