@@ -15,6 +15,7 @@ from pointsman_ctl.commands import (
     broker_commands,
     change_commands,
     diff_command,
+    doctor_command,
     drain_broker_command,
     group_commands,
     guard_commands,
@@ -106,6 +107,7 @@ TASKS: tuple[tuple[str, tuple[click.Command, ...]], ...] = (
     (
         "Topics and brokers",
         (
+            doctor_command.doctor,
             broker_commands.brokers,
             why_command.why,
             past_commands.events,

@@ -6,6 +6,9 @@ Pure: imports nothing.
 
 from __future__ import annotations
 
+ALARMS = frozenset({"stuck", "no_members", "dead_letters"})
+"""Kinds of findings in which messages are not consumed; the others are warnings."""
+
 SKEW_ABOVE = 3.0
 """A queue that is filled more than this many times as fast as the mean of its topic is hot."""
 PUT_RATE_ABOVE = 1.0

@@ -52,6 +52,8 @@ from pointsman_ctl.servers.server_calls import (
 MAX_CONCURRENT_AGENTS = 32
 MAX_MISSING = 10
 """Brokers that are not counted and are listed; of the others only the number is shown."""
+OUT_AND_GONE = frozenset({"OUT", "GONE"})
+"""All brokers that are not routed: registered, and departed."""
 NOT_COUNTED = "BROKERS_NOT_COUNTED"
 NOT_LISTED = "RocketMQ's name servers do not list brokers that are down: if there are any, they are not counted"
 NameServerResponses = Sequence[NodeResponse[route_service_pb2.GetClusterInfoResponse]]
@@ -104,7 +106,7 @@ def of_agents(command: Callable[..., int]) -> Callable[..., int]:
     def chosen(*arguments: object, addrs: tuple[str, ...], cluster: str, replicas_too: bool, **options: object) -> int:
         if addrs and (cluster or replicas_too):
             raise click.UsageError("--agent cannot be combined with --cluster or --all")
-        choice = AgentChoice(addrs, cluster, replicas_too, absent=frozenset({"OUT", "GONE"}))
+        choice = AgentChoice(addrs, cluster, replicas_too, absent=OUT_AND_GONE)
         return command(*arguments, choice=choice, **options)
 
     return chosen

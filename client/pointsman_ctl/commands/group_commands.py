@@ -102,10 +102,17 @@ def groups(invocation: Invocation, choice: AgentChoice) -> int:
       pointsmanctl groups --agent 10.0.0.1:9880
       pointsmanctl -o json groups | jq '.groups[] | select(.flags != [])'
     """
-    result, members = asyncio.run(_groups_and_members(invocation, choice))
+    result, members = query_all_groups(invocation, choice)
     rows = group_rows(result.received, members)
     document = to_groups_document(result, rows)
     return finish(invocation, result, document, groups_parts(result.received, rows))
+
+
+def query_all_groups(
+    invocation: Invocation, choice: AgentChoice
+) -> tuple[QueryResult[wire.ListGroupsResponse], Members]:
+    """Query all groups, and the members of those that several agents know. Raises what ``agent_round`` raises."""
+    return asyncio.run(_groups_and_members(invocation, choice))
 
 
 async def _groups_and_members(
@@ -194,16 +201,9 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
       pointsmanctl group billing --all
       pointsmanctl -o json group billing | jq -r '.members[].clientId'
     """
-
-    async def ask(server: AgentServer | RocketmqBroker, deadline: float) -> tuple[AgentGroup, AgentQueues]:
-        found = await server.group(group, deadline)
-        if with_queues or server.knows_readers:
-            return found, await server.group_queues(group, deadline)
-        return found, AgentQueues(wire.ListGroupQueuesResponse())
-
-    result = query_agents(agent_and_broker_round(invocation, choice), ask)
-    queues = group_queues_view((agent, queues) for agent, (_, queues) in result.received)
-    view = group_view(((agent, found) for agent, (found, _) in result.received), queues, now=datetime.now(UTC))
+    result = query_group(invocation, choice, group, with_queues=with_queues)
+    view = view_of(result)
+    queues = view.queues
     document = to_group_document(group, result, view)
     if view.known or not result.received:
         parts = [*group_parts(view), *(queue_parts(queues) if with_queues else ())]
@@ -211,6 +211,26 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
     unread = sum(row.lag or 0 for row in queues.rows)
     left = f" and {counted(unread, 'unread message')}" if unread else ""
     return fail_unknown_group(invocation, result, f"consumer group {group} has no members{left}")
+
+
+def query_group(
+    invocation: Invocation, choice: AgentChoice, group: str, *, with_queues: bool
+) -> QueryResult[tuple[AgentGroup, AgentQueues]]:
+    """Query one group; ``with_queues``: also the queues at RocketMQ brokers. Raises what ``agent_round`` raises."""
+
+    async def ask(server: AgentServer | RocketmqBroker, deadline: float) -> tuple[AgentGroup, AgentQueues]:
+        found = await server.group(group, deadline)
+        if with_queues or server.knows_readers:
+            return found, await server.group_queues(group, deadline)
+        return found, AgentQueues(wire.ListGroupQueuesResponse())
+
+    return query_agents(agent_and_broker_round(invocation, choice), ask)
+
+
+def view_of(result: QueryResult[tuple[AgentGroup, AgentQueues]]) -> GroupView:
+    """Merge the responses about one group."""
+    queues = group_queues_view((agent, queues) for agent, (_, queues) in result.received)
+    return group_view(((agent, found) for agent, (found, _) in result.received), queues, now=datetime.now(UTC))
 
 
 def fail_unknown_group(invocation: Invocation, result: QueryResult[object], problem: str) -> int:

@@ -77,6 +77,11 @@ def _all_broker_names(invocation: Invocation, ctx: click.Context) -> Iterable[st
     return (name for _, name, _ in _brokers(invocation, ctx, with_departed=True))
 
 
+def _all_names(invocation: Invocation, ctx: click.Context) -> Iterable[str]:
+    yield from _topics(invocation, ctx)
+    yield from _all_broker_names(invocation, ctx)
+
+
 def _replicas(invocation: Invocation, ctx: click.Context) -> Iterable[str]:
     return ("/".join(map(str, position)) for position in _brokers(invocation, ctx, with_departed=True))
 
@@ -91,6 +96,8 @@ complete_clusters = completer(_clusters)
 complete_broker_names = completer(_broker_names)
 complete_all_broker_names = completer(_all_broker_names)
 """Departed brokers, too."""
+complete_all_names = completer(_all_names)
+"""Topics and broker names; groups are not offered, since agents would have to be queried."""
 complete_replicas = completer(_replicas)
 """CLUSTER/BROKER/ID, also of departed brokers."""
 complete_targets = completer(_targets)

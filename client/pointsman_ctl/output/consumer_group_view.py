@@ -333,23 +333,30 @@ def group_parts(view: GroupView) -> Iterable[RenderableType]:
             _flags(member_flags(row, view)),
         )
     yield table
-    yield from _disagreements(view)
-    if len(view.models) > 1:
-        yield Text(f"CONFLICT: members have different message models: {', '.join(view.models)}", style=ALARM)
-    yield from _conflicts(view)
+    for flag, sentence in group_disagreements(view):
+        yield Text(printable(f"{flag}: {sentence}"), style=_FLAG_STYLES.get(flag, WARNING))
     yield from _agent_remarks(view)
     yield from standing_lines(view.queues)
     where = f"at {len(view.known)} of {counted_agents([agent for agent, _ in view.known] + [*view.unknown_at])}"
     yield Text(f"{counted(len(view.members), 'member')}, {'/'.join(view.models)}, {where}", style="dim")
 
 
-def _conflicts(view: GroupView) -> Iterator[Text]:
+def group_disagreements(view: GroupView) -> Iterator[tuple[str, str]]:
+    """Yield in what agents or members disagree: a flag and a sentence."""
+    lacks: dict[Agent, list[str]] = {}
+    for row in view.members:
+        for agent in row.missing_at:
+            lacks.setdefault(agent, []).append(row.client_id)
+    for agent, client_ids in lacks.items():
+        yield "DIFFERS", f"{agent} does not know {', '.join(client_ids)}"
+    if len(view.models) > 1:
+        yield "CONFLICT", f"members have different message models: {', '.join(view.models)}"
     for row in view.members:
         if not row.is_conflicting:
             continue
         at = {agent for agent, _ in row.at}
         holder = next((group.holder for agent, group in view.known if agent in at and group.holder), "")
-        oldest = f"the oldest member {printable(holder)}" if holder else "the member that joined first"
+        oldest = f"the oldest member {holder}" if holder else "the member that joined first"
         held = next((each.strategy for each in view.members if each.client_id == holder), "")
         names = [DIFFERENCES.get(each, each) for each in row.differences] or ["subscriptions or message model"]
         strategy = f" ({row.strategy}, not {held})" if "STRATEGY" in row.differences else ""
@@ -361,13 +368,10 @@ def _conflicts(view: GroupView) -> Iterator[Text]:
             effect = "messages may reach no member"
         else:
             effect = "its client is too old to follow"
-        text = f"CONFLICT: {row.client_id} differs from {oldest} in {', '.join(names)}{strategy}: {effect}"
-        yield Text(printable(text), style=ALARM)
+        yield "CONFLICT", f"{row.client_id} differs from {oldest} in {', '.join(names)}{strategy}: {effect}"
     unknown = [row.client_id for row in view.members if is_unknown(row, view)]
     if unknown:
-        yield Text(
-            f"UNKNOWN: the clients of {printable(', '.join(unknown))} do not state their settings", style=WARNING
-        )
+        yield "UNKNOWN", f"the clients of {', '.join(unknown)} do not state their settings"
 
 
 def is_unknown(row: MemberRow, view: GroupView) -> bool:
@@ -378,15 +382,6 @@ def is_unknown(row: MemberRow, view: GroupView) -> bool:
 def strategy_text(strategy: wire.AllocationSetting) -> str:
     """Return name and settings of a strategy, for people."""
     return strategy.name if strategy.settings in {"", "{}"} else f"{strategy.name} {strategy.settings}"
-
-
-def _disagreements(view: GroupView) -> Iterator[Text]:
-    lacks: dict[Agent, list[str]] = {}
-    for row in view.members:
-        for agent in row.missing_at:
-            lacks.setdefault(agent, []).append(printable(row.client_id))
-    for agent, client_ids in lacks.items():
-        yield Text(f"DIFFERS: {agent} does not know {', '.join(client_ids)}", style=ALARM)
 
 
 def _agent_remarks(view: GroupView) -> Iterator[Text]:

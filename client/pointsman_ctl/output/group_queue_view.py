@@ -172,12 +172,18 @@ def queue_parts(view: GroupQueuesView) -> Iterable[RenderableType]:
         yield Text(f"{counted(folded, 'queue')} of the retry topic without messages hidden", style="dim")
 
 
-def standing_lines(view: GroupQueuesView) -> Iterator[Text]:
-    """Say what is wrong, one line per queue, the worst first."""
+def standings(view: GroupQueuesView) -> list[tuple[str, str]]:
+    """Return the flag of each queue in which something is wrong, with a sentence, the worst first."""
     order = list(FLAGS)
     wrong = sorted((row for row in view.rows if row.standing in FLAGS), key=lambda row: order.index(row.standing))
-    for row in wrong[:MAX_LINES]:
-        yield Text(printable(f"{row.flag}: {_sentence(row)}"), style=STYLES[row.flag])
+    return [(row.flag, _sentence(row)) for row in wrong]
+
+
+def standing_lines(view: GroupQueuesView) -> Iterator[Text]:
+    """Say what is wrong, one line per queue, the worst first."""
+    wrong = standings(view)
+    for flag, sentence in wrong[:MAX_LINES]:
+        yield Text(printable(f"{flag}: {sentence}"), style=STYLES[flag])
     if len(wrong) > MAX_LINES:
         yield Text(f"{len(wrong) - MAX_LINES} more queues; show them with --queues", style=ALARM)
 

@@ -124,7 +124,7 @@ def difference_parts(
     if settings:
         table = new_table("SETTING", *addrs)
         for each in settings:
-            table.add_row(printable(each.label), *(_setting_text(each.at[addr]) for addr in addrs))
+            table.add_row(printable(each.label), *(setting_text(each.at[addr]) for addr in addrs))
         yield table
     settled = sides[0].settings.keys() | sides[1].settings.keys()
     result = f"{len(settings)} of {len(settled)} differ" if settings else f"{len(settled)} equal"
@@ -135,7 +135,8 @@ def difference_parts(
             yield Text(f"{addr} is WARMING: some brokers may not have registered yet", style=WARNING)
 
 
-def _setting_text(setting: Setting | None) -> str:
+def setting_text(setting: Setting | None) -> str:
+    """Show the value of a setting at one server, and for how long it applies."""
     if setting is None:
         return "not set"
     remaining = "" if setting.remaining_seconds is None else f" for {duration_text(setting.remaining_seconds)}"

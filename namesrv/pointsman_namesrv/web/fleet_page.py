@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pointsman.queue_findings import ALARMS
 from pointsman.v1 import admin_service_pb2
 from pointsman.wire.operator_texts import counted
 from pointsman.wire.wire_time import seconds_of
@@ -45,7 +46,6 @@ TITLES = {
 MAX_CLUSTERS = 40
 MAX_GROUP_PROBLEMS = 6
 STRIP_HOURS = 24.0
-GROUP_ALARMS = frozenset({"stuck", "no_members", "dead_letters"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,13 +255,13 @@ def group_problems(groups: Sequence[tuple[GroupNow, Sequence[Finding]]]) -> Iter
     """Yield the groups that need action, those furthest behind first."""
     found = [(group, finding) for group, findings in groups for finding in findings if finding.kind in _SHOWN_KINDS]
     for group, finding in found[:MAX_GROUP_PROBLEMS]:
-        severity = ALARM if finding.kind in GROUP_ALARMS else WARNING
+        severity = ALARM if finding.kind in ALARMS else WARNING
         yield Problem(severity, f"{finding.says[:1].upper()}{finding.says[1:]}.", group_path(group.group))
     if len(found) > MAX_GROUP_PROBLEMS:
         yield Problem(WARNING, f"{len(found) - MAX_GROUP_PROBLEMS} more findings about groups.", "/groups")
 
 
-_SHOWN_KINDS = GROUP_ALARMS | {"falling_behind", "too_few_queues", "rebalance_storm"}
+_SHOWN_KINDS = ALARMS | {"falling_behind", "too_few_queues", "rebalance_storm"}
 
 
 def verdict_of(problems: Sequence[Problem], brokers: int) -> tuple[str, str]:

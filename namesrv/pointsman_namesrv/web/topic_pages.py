@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pointsman.group_topics import is_group_topic
-from pointsman.names import PERM_READ, PERM_WRITE
 from pointsman.wire.operator_texts import counted, duration_text, perm_text, rate_text
+from pointsman.wire.topic_diagnosis import TopicHolder, TopicProblem, topic_problems, wiped_problems
 from pointsman_namesrv.core.fleet_queues import GroupNow, TopicNow
 from pointsman_namesrv.core.model import MASTER_ID, GroupKey
 from pointsman_namesrv.core.replica_state import ROUTED
@@ -291,40 +291,37 @@ def topic_page(data: TopicData, query: PageQuery) -> TopicPage:
 
 def diagnosis(data: TopicData, live: Sequence[TopicNow]) -> Iterator[Problem]:
     """Yield what is wrong with a topic, in words, the worst first."""
-    up = [holder for holder in data.holders if _is_up(holder)]
-    if not data.holders:
-        yield Problem(WARNING, "An operator deleted it: it is hidden until its brokers register other topics.")
-    elif not up:
-        yield Problem(ALARM, "No broker that has it is up: it can neither be written nor read.")
+    paths = {str(holder.key): broker_path(*holder.key) for holder in data.holders}
+    holders = list(map(_diagnosed, data.holders))
+
+    def shown(problem: TopicProblem) -> Problem:
+        return Problem(ALARM if problem.is_alarm else WARNING, _sentence(problem.text), paths.get(problem.broker, ""))
+
+    if holders:
+        yield from map(shown, topic_problems(holders))
     else:
-        yield from _of_routed(data.holders, up)
+        yield Problem(WARNING, "An operator deleted it: it is hidden until its brokers register other topics.")
     for text in data.surpluses:
-        yield Problem(ALARM, f"{text[:1].upper()}{text[1:]}.")
-    for holder in data.holders:
-        if holder.wiped:
-            text = f"An operator wiped the write permission of {holder.key}."
-            yield Problem(WARNING, text, broker_path(*holder.key))
+        yield Problem(ALARM, _sentence(text))
+    yield from map(shown, wiped_problems(holders))
     for finding in (finding for now in live for finding in now.findings()):
-        yield Problem(WARNING, f"{finding.says[:1].upper()}{finding.says[1:]}. To do: {finding.cure}.")
+        yield Problem(WARNING, f"{_sentence(finding.says)} To do: {finding.cure}.")
 
 
-def _of_routed(holders: Sequence[Holder], up: Sequence[Holder]) -> Iterator[Problem]:
-    """Yield what is wrong with a topic that some broker serves."""
-    if not any(map(_is_writable, up)):
-        yield Problem(ALARM, "It cannot be written: no master with writable queues is in the routes.")
-    if not any(holder.perm & PERM_READ and holder.queues.read_queue_nums for holder in up):
-        yield Problem(ALARM, "It cannot be read: no queue has the permission to read.")
-    if len(holders) > 1 and len(up) == 1:
-        text = f"One broker name is left of {len(holders)}: {up[0].key}. Its outage would be one of the topic."
-        yield Problem(WARNING, text, broker_path(*up[0].key))
-    headless = [holder.key for holder in up if not _has_master(holder)]
-    if headless:
-        text = f"No master: {_named(headless)} {'is' if len(headless) == 1 else 'are'} read-only."
-        yield Problem(WARNING, text, broker_path(*headless[0]))
-    down = [holder.key for holder in holders if not _is_up(holder)]
-    if down:
-        text = f"{counted(len(down), 'broker name')} of {len(holders)} not in the routes: {_named(down)}."
-        yield Problem(WARNING, text, broker_path(*down[0]))
+def _diagnosed(holder: Holder) -> TopicHolder:
+    return TopicHolder(
+        str(holder.key),
+        _is_up(holder),
+        _has_master(holder),
+        holder.perm,
+        holder.queues.read_queue_nums,
+        holder.queues.write_queue_nums,
+        holder.wiped,
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _note(holder: Holder) -> str:
@@ -343,15 +340,6 @@ def _is_up(holder: Holder) -> bool:
 
 def _has_master(holder: Holder) -> bool:
     return any(row.identity.broker_id == MASTER_ID and row.state.phase in ROUTED for row in holder.replicas)
-
-
-def _is_writable(holder: Holder) -> bool:
-    return _has_master(holder) and bool(holder.perm & PERM_WRITE) and bool(holder.queues.write_queue_nums)
-
-
-def _named(keys: Sequence[GroupKey], most: int = 3) -> str:
-    names = ", ".join(map(str, keys[:most]))
-    return f"{names} and {len(keys) - most} more" if len(keys) > most else names
 
 
 def _cell(queue_id: int, value: float | None, highest: float, unit: str) -> Cell:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -189,6 +189,12 @@ def _value_text(value: object) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: ``1 broker``, ``2 brokers``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def names_text(names: Sequence[str], *, most: int = 3, separator: str = ", ") -> str:
+    """Return the first names, and how many more there are."""
+    listed = separator.join(names[:most])
+    return f"{listed} and {len(names) - most} more" if len(names) > most else listed
 
 
 def change_text(step: TimelineEvent) -> str:

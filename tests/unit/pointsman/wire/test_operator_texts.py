@@ -140,6 +140,12 @@ def test_a_guard_is_one_line_with_its_reason_and_duration() -> None:
     )
 
 
+def test_of_many_names_the_first_are_shown() -> None:
+    assert operator_texts.names_text([]) == ""
+    assert operator_texts.names_text(["a", "b", "c"]) == "a, b, c"
+    assert operator_texts.names_text(["a", "b", "c", "d"], most=2, separator="; ") == "a; b and 2 more"
+
+
 def test_further_facts_become_text_without_control_characters() -> None:
     detail = {"topics": 4.0, "previous_addr": "a:1", "ids": [1.0, 2.0], "probe": "\x1b[2Jgone", "held_by": {"id": 0.5}}
     detail |= {"writable": False, "seconds": None}
