@@ -56,6 +56,7 @@ from pointsman_namesrv.snapshot.snapshot_store import SnapshotStore
 from pointsman_namesrv.web.fleet_documents import Fleet
 from pointsman_namesrv.web.loop_documents import LoopDocuments
 from pointsman_namesrv.web.page_documents import PageSources
+from pointsman_namesrv.web.past_source import PastSource
 from pointsman_namesrv.web.peer_comparison import PeerComparison
 from pointsman_namesrv.web.status_site import StatusSite
 from pointsman_namesrv.web.web_assembly import authorise_on, documents_of
@@ -93,6 +94,7 @@ class Parts:
     """None: RocketMQ's wire is off."""
     peers: PeerComparison
     documents: LoopDocuments
+    past_pages: PastSource
 
 
 class NameServerApp:
@@ -206,7 +208,7 @@ class NameServerApp:
                 await parts.remoting.start()
             parts.periodic_tasks.end_warm_up(self.clock.monotonic())
             await self.server.start(parts.services)
-            site.documents = parts.documents
+            site.documents, site.past = parts.documents, parts.past_pages
             self._report_started()
             await self._until(stop, marks)
 
@@ -452,6 +454,7 @@ class NameServerApp:
             remoting=remoting,
             peers=peers,
             documents=documents_of(sources),
+            past_pages=PastSource(past.ask, sources.node),
         )
 
     def _snapshot_keeper(self, last_row: Callable[[], HistoryMark]) -> SnapshotKeeper | None:

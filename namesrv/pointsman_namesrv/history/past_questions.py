@@ -7,7 +7,8 @@ Question in, answer out, both as JSON objects::
     {"kind": "events", "since": "...", "until": "...", "broker_name": null, ..., "limit": 100, "page_token": ""}
     {"kind": "changes", ...}   as events
 
-The answer of ``route`` is that of ``pointsman-report route-at --output json`` on the same files.
+The answer of ``route`` is that of ``pointsman-report route-at --output json`` on the same files. With ``"steps": true``
+those of ``route`` and ``broker`` also have ``steps``: when the event before the moment was, and the one after it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 from pointsman.history.operator_changes import CHANGES, operator_change
 from pointsman.history.past_route import rfc3339, route_of
-from pointsman.history.row_format import FIELDS, REPEATED, Row, detail_of, microseconds
+from pointsman.history.row_format import FIELDS, REPEATED, Row, detail_of, microseconds, moment_of
 from pointsman.history.topic_history import topic_history_of
 from pointsman.history.topic_selection import days_before, mentions
 from pointsman_namesrv.history.past_files import PastFiles, Place
@@ -35,6 +36,8 @@ MAX_ANSWER_BYTES = 2 * 1024 * 1024
 """A page ends early at this size, so that it fits into one message."""
 BROKER_EVENT_DAYS = 7
 """Days before the moment in which the events of a broker are searched."""
+STEP_DAYS = 7
+"""Days before and after the moment in which the nearest events are searched."""
 
 Answer = dict[str, Any]
 
@@ -73,7 +76,8 @@ def answer(files: PastFiles, question: Mapping[str, Any]) -> Answer:
 def _route(files: PastFiles, question: Mapping[str, Any]) -> Answer:
     at, topic, cluster = _moment(question["at"]), question["topic"], question.get("cluster")
     rows = files.topic_rows(topic, days_before(at), microseconds(at), cluster=cluster)
-    return route_of(topic_history_of(rows), topic, at, cluster=cluster).as_dict()
+    found = route_of(topic_history_of(rows), topic, at, cluster=cluster).as_dict()
+    return found | _steps(files, question, cluster=cluster, topic=topic)
 
 
 def _broker(files: PastFiles, question: Mapping[str, Any]) -> Answer:
@@ -90,7 +94,8 @@ def _broker(files: PastFiles, question: Mapping[str, Any]) -> Answer:
         broker_name=name,
         limit=question.get("limit") or MAX_EVENTS,
     )
-    page = _page(files, events, whole_clusters=frozenset(cluster for cluster, _ in groups))
+    whole_clusters = frozenset(cluster for cluster, _ in groups)
+    page = _page(files, events, whole_clusters=whole_clusters)
     return {
         "broker_name": name,
         "at": rfc3339(at),
@@ -98,7 +103,7 @@ def _broker(files: PastFiles, question: Mapping[str, Any]) -> Answer:
         "name_servers": seen["name_servers"],
         "brokers": [each for each in seen["brokers"] if each["broker_name"] == name],
         "events": page["events"][::-1],
-    }
+    } | _steps(files, question, cluster=cluster, broker_name=name, whole_clusters=whole_clusters)
 
 
 def _events(files: PastFiles, question: Mapping[str, Any]) -> Answer:
@@ -227,6 +232,59 @@ class _Choice:
         if asked.by is not None and asked.by not in (detail.get("by"), detail.get("claimed_by")):
             return False
         return not asked.only_changes or operator_change(row) is not None
+
+
+# --- steps in time --------------------------------------------------------------------------------------------
+
+
+def _steps(
+    files: PastFiles,
+    question: Mapping[str, Any],
+    *,
+    cluster: str | None,
+    broker_name: str | None = None,
+    topic: str | None = None,
+    whole_clusters: frozenset[str] = frozenset(),
+) -> Answer:
+    """Return the times of the events next to the moment, null where there is none; nothing unless they are asked for.
+
+    Events of the same time as the moment are not next to it, so that each step leads to another time.
+    """
+    if not question.get("steps"):
+        return {}
+    at = _moment(question["at"])
+    span = timedelta(days=STEP_DAYS)
+    asked = Events(since=at - span, until=at + span, cluster=cluster, broker_name=broker_name, topic=topic)
+    at_us = microseconds(at)
+    nearest: dict[str, int] = {}
+
+    def search(day: date) -> None:
+        groups = (
+            files.groups_with(topic, [day - timedelta(days=1), day], cluster=cluster) if topic is not None else None
+        )
+        choice = _Choice(asked, groups, whole_clusters)
+
+        def see(line: Line) -> None:
+            side = "previous" if line.at_us < at_us else "next"
+            known = nearest.get(side)
+            is_nearer = known is None or abs(line.at_us - at_us) < abs(known - at_us)
+            if line.at_us != at_us and is_nearer and choice.row(line) is not None:
+                nearest[side] = line.at_us
+
+        files.visit([day], choice.blocks, see)
+
+    days = [day for day in files.days() if asked.since.date() <= day <= asked.until.date()]
+    for day in reversed([day for day in days if day <= at.date()]):
+        if "previous" not in nearest:
+            search(day)
+    for day in (day for day in days if day >= at.date()):
+        if "next" not in nearest:
+            search(day)
+    return {"steps": {side: rfc3339(_moment_at(nearest.get(side))) for side in ("previous", "next")}}
+
+
+def _moment_at(at_us: int | None) -> datetime | None:
+    return None if at_us is None else moment_of(at_us)
 
 
 def _shown(row: Row, *, as_change: bool) -> Answer:

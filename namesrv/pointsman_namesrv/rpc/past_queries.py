@@ -81,13 +81,13 @@ class PastQueries:
         )
         response, slices = wire.GetPastBrokerResponse(node=self._node), self._slices()
         for row in found["events"]:
-            response.events.append(_event(row))
+            response.events.append(past_event(row))
             await slices.pause()
         for server in found["name_servers"]:
             response.node_state, response.rows_missing = server["state"], server["rows_missing"]
         for broker in found["brokers"]:
             for view in broker["views"]:
-                response.replicas.extend(_replicas(broker, view))
+                response.replicas.extend(past_replicas(broker, view))
         return response
 
     async def list_past_events(self, request: wire.ListPastEventsRequest) -> wire.ListPastEventsResponse:
@@ -104,7 +104,7 @@ class PastQueries:
         slices = self._slices()
         response = wire.ListPastEventsResponse(next_page_token=found["next_page_token"], node=self._node)
         for row in found["events"]:
-            response.events.append(_event(row))
+            response.events.append(past_event(row))
             await slices.pause()
         return response
 
@@ -155,8 +155,8 @@ class PastQueries:
             except (ValueError, OverflowError):
                 yield FieldViolation(field, "must be a time from year 1 to 9999")
                 continue
-            if moment.seconds == 0:
-                yield FieldViolation(field, "must be set")
+            if moment.seconds <= 0:
+                yield FieldViolation(field, "must be set, to a time after 1970")
             elif is_past and at > self._clock.utc_now():
                 yield FieldViolation(field, f"{at.isoformat()} is in the future")
 
@@ -198,7 +198,7 @@ def _stamp(text: str | None) -> Timestamp | None:
     return None if text is None else broker_codec.timestamp(datetime.fromisoformat(text))
 
 
-def _event(row: Mapping[str, Any]) -> wire.BrokerEvent:
+def past_event(row: Mapping[str, Any]) -> wire.BrokerEvent:
     """Encode a row of the history as the events of this run are encoded."""
     generation = row.get("generation") or "0"
     encoded = wire.BrokerEvent(
@@ -232,7 +232,8 @@ def _identity(row: Mapping[str, Any]) -> broker_pb2.BrokerIdentity | None:
     )
 
 
-def _replicas(broker: Mapping[str, Any], view: Mapping[str, Any]) -> Iterator[wire.PastReplica]:
+def past_replicas(broker: Mapping[str, Any], view: Mapping[str, Any]) -> Iterator[wire.PastReplica]:
+    """Encode the replicas of a broker name in one name server's view."""
     for one in view["replicas"]:
         yield wire.PastReplica(
             identity=_identity({**broker, **one}),

@@ -28,10 +28,10 @@ from pointsman_namesrv.rpc.admin_codec import broker_event
 from pointsman_namesrv.web.fleet_page import at_peer
 from pointsman_namesrv.web.page_data import BrokerData, BrokerRow
 from pointsman_namesrv.web.page_links import command, filled, option, topic_path, with_parameters
-from pointsman_namesrv.web.page_query import Paged, PageQuery, paged
+from pointsman_namesrv.web.page_query import AT, Paged, PageQuery, paged
 from pointsman_namesrv.web.time_strip import Bar, Curve, penalty_curve, strip
 
-PARAMETERS = ("name", "page")
+PARAMETERS = ("name", "page", AT)
 DAY_HOURS, WEEK_HOURS = 24.0, 168.0
 MAX_RUNBOOKS = 3
 RUNBOOK: Mapping[str, str] = {
@@ -148,7 +148,7 @@ def broker_page(data: BrokerData, query: PageQuery) -> BrokerPage:
         query=query,
         replicas=replicas,
         settings=list(_settings(data)),
-        events=[_event(step) for step in reversed(timeline.events)],
+        events=[shown_event(step) for step in reversed(timeline.events)],
         outages=[outage for outage in reversed(timeline.outages) if not outage.is_first],
         topics=paged(topics, query),
         owner=", ".join(sorted(owners - {""})),
@@ -234,7 +234,8 @@ def _settings(data: BrokerData) -> Iterator[str]:
         yield f"An operator deleted {len(data.hidden)} of its topics: they are hidden until it registers others."
 
 
-def _event(step: TimelineEvent) -> ShownEvent:
+def shown_event(step: TimelineEvent) -> ShownEvent:
+    """Return an event as a row."""
     event = step.event
     return ShownEvent(
         utc_of(event.event_at),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from urllib.parse import quote, urlencode
 
 PROGRAM = "pointsmanctl"
@@ -33,6 +34,11 @@ def with_parameters(path: str, parameters: Mapping[str, str]) -> str:
 def fleet_path(**parameters: str) -> str:
     """Return the page of the fleet, with a filter."""
     return with_parameters("/", parameters)
+
+
+def moment_text(at: datetime) -> str:
+    """Return a UTC time as addresses and commands have it."""
+    return at.isoformat().replace("+00:00", "Z")
 
 
 def command(servers: Sequence[str], *words: str, argument: str = "") -> str:

@@ -18,6 +18,8 @@ MAX_PAGE = 1_000_000
 FEW_OF = 10
 """A page within this share of all rows is found without sorting the others."""
 LONGEST = 262
+AT = "at"
+"""The parameter of a moment in the past that a page shows."""
 
 
 @dataclass(frozen=True, slots=True)

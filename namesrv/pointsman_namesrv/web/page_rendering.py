@@ -14,7 +14,7 @@ from markupsafe import Markup
 from pointsman import queue_findings
 from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2
-from pointsman.wire.operator_texts import counted, duration_text, rate_text
+from pointsman.wire.operator_texts import counted, duration_text, rate_text, time_text
 from pointsman_namesrv.core.flap_penalties import FlapRules
 from pointsman_namesrv.web import fleet_page, topic_pages
 from pointsman_namesrv.web.page_links import fleet_path
@@ -33,7 +33,7 @@ STATES: Mapping[str, str] = {
     **dict.fromkeys(
         ("SUSPECT", "PROVISIONAL", "PROTECTED", "WARMING", "DRAINING", "DIFFERS", "UNREACHABLE"), "warning"
     ),
-    **dict.fromkeys(("FLAPPING", "HOLD", "OFF"), "warning"),
+    **dict.fromkeys(("FLAPPING", "HOLD", "OFF", "UNKNOWN"), "warning"),
 }
 """The colour of each state; all others have none."""
 
@@ -80,7 +80,7 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-for _filter in (counted, duration_text, guard_mode, rate_text, utc):
+for _filter in (counted, duration_text, guard_mode, rate_text, time_text, utc):
     TEMPLATES.filters[_filter.__name__] = _filter
 TEMPLATES.filters["fleet_path"] = _fleet_path
 TEMPLATES.globals |= {

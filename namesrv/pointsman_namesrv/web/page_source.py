@@ -1,7 +1,4 @@
-"""Where the HTTP threads take the facts of a page from.
-
-Today's come from the event loop. Those of a moment in the past are another source with the same methods.
-"""
+"""Where the HTTP threads take the facts of a page from: the event loop. Those of the past: ``past_source.py``."""
 
 from __future__ import annotations
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
-from pointsman_namesrv.web import broker_name_page, connected_page, event_pages, fleet_page, group_pages, topic_pages
-from pointsman_namesrv.web.page_query import PageQuery
+from pointsman_namesrv.web import (
+    broker_name_page,
+    connected_page,
+    event_pages,
+    fleet_page,
+    group_pages,
+    past_pages,
+    topic_pages,
+)
+from pointsman_namesrv.web.page_query import AT, PageQuery
 from pointsman_namesrv.web.page_rendering import rendered
 from pointsman_namesrv.web.page_source import PageSource
+from pointsman_namesrv.web.past_source import PastSource
 
 Names = tuple[str, ...]
 """Names in a path, in their order."""
@@ -24,6 +34,15 @@ class Page:
     """The gRPC methods of the same content: a caller may see the page if it may call all of them."""
     parameters: tuple[str, ...]
     render: Callable[[PageSource, Names, PageQuery], bytes]
+    render_past: Callable[[PastSource, Names, PageQuery, datetime], bytes] | None = None
+    """None: it has no past."""
+
+    def html(self, present: PageSource, past: PastSource, names: Names, query: PageQuery) -> bytes:
+        """Return the page as it is, or as it was at the moment in its parameters. Blocks; raises Refusal."""
+        at = None if self.render_past is None else query.moment(AT)
+        if self.render_past is None or at is None:
+            return self.render(present, names, query)
+        return self.render_past(past, names, query, at)
 
 
 def _fleet(source: PageSource, _names: Names, query: PageQuery) -> bytes:
@@ -36,6 +55,12 @@ def _broker(source: PageSource, names: Names, query: PageQuery) -> bytes:
     return rendered("broker.html", broker_name_page.broker_page(source.broker(*names), query), tab="/")
 
 
+def _past_broker(source: PastSource, names: Names, query: PageQuery, at: datetime) -> bytes:
+    cluster, broker_name = names
+    page = past_pages.past_broker_page(source.broker(cluster, broker_name, at), (cluster, broker_name), query)
+    return rendered("past_broker.html", page, tab="/")
+
+
 def _topics(source: PageSource, _names: Names, query: PageQuery) -> bytes:
     topics = source.topics(query.text("cluster"))
     page = topic_pages.topics_page(topics, source.live_soon(topics.node), query)
@@ -44,6 +69,11 @@ def _topics(source: PageSource, _names: Names, query: PageQuery) -> bytes:
 
 def _topic(source: PageSource, names: Names, query: PageQuery) -> bytes:
     return rendered("topic.html", topic_pages.topic_page(source.topic(names[0]), query), tab="/topics")
+
+
+def _past_topic(source: PastSource, names: Names, query: PageQuery, at: datetime) -> bytes:
+    page = past_pages.past_topic_page(source.topic(names[0], at), names[0], query)
+    return rendered("past_topic.html", page, tab="/topics")
 
 
 def _groups(source: PageSource, _names: Names, query: PageQuery) -> bytes:
@@ -70,9 +100,21 @@ _QUEUES = "ListLiveQueues"
 _EVENTS = "ListBrokerEvents"
 PAGES = (
     Page("/", ("ListBrokers", _EVENTS, _QUEUES, "GetNodeInfo"), fleet_page.PARAMETERS, _fleet),
-    Page("/brokers/CLUSTER/BROKER", ("ListBrokers", _EVENTS, "ListMaintenance"), broker_name_page.PARAMETERS, _broker),
+    Page(
+        "/brokers/CLUSTER/BROKER",
+        ("ListBrokers", _EVENTS, "ListMaintenance", "GetPastBroker"),
+        broker_name_page.PARAMETERS,
+        _broker,
+        _past_broker,
+    ),
     Page("/topics", ("ListTopics", "ListRouteDigests", _QUEUES), topic_pages.PARAMETERS, _topics),
-    Page("/topics/TOPIC", ("GetTopicRoute", "ListBrokers", _QUEUES, "ListWatchers"), (), _topic),
+    Page(
+        "/topics/TOPIC",
+        ("GetTopicRoute", "ListBrokers", _QUEUES, "ListWatchers", "GetPastRoute"),
+        (AT,),
+        _topic,
+        _past_topic,
+    ),
     Page("/groups", (_QUEUES,), group_pages.PARAMETERS, _groups),
     Page("/groups/GROUP", (_QUEUES,), (), _group),
     Page("/events", (_EVENTS,), event_pages.PARAMETERS, _events),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote
@@ -16,6 +17,7 @@ from pointsman_namesrv.web.page_query import PageQuery
 from pointsman_namesrv.web.page_rendering import PAGE_POLICY, rendered_error
 from pointsman_namesrv.web.page_source import PresentSource
 from pointsman_namesrv.web.pages import PAGES, page_at
+from pointsman_namesrv.web.past_source import PastSource
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -33,6 +35,7 @@ _STATUS_LINES = {
     "UNAUTHENTICATED": "401 Unauthorized",
     "PERMISSION_DENIED": "403 Forbidden",
     "NOT_FOUND": "404 Not Found",
+    "FAILED_PRECONDITION": "400 Bad Request",
     "UNIMPLEMENTED": "405 Method Not Allowed",
     "RESOURCE_EXHAUSTED": "503 Service Unavailable",
     "UNAVAILABLE": "503 Service Unavailable",
@@ -99,10 +102,11 @@ class OtherHost(Refusal):
 
 
 class StatusSite:
-    """A WSGI application. Until :attr:`documents` is set, JSON is NOT_READY."""
+    """A WSGI application. Until :attr:`documents` and :attr:`past` are set, it is NOT_READY."""
 
     def __init__(self, authorise: Authorise) -> None:
         self.documents: LoopDocuments | None = None
+        self.past: PastSource | None = None
         self._authorise = authorise
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -116,7 +120,7 @@ class StatusSite:
         line, headers = "200 OK", list(_HEADERS)
         if isinstance(response, Refusal):
             line = _STATUS_LINES.get(response.status, "500 Internal Server Error")
-            headers += [(name, value) for status, name, value in _REFUSED_HEADERS if status == response.status]
+            headers += _refused_headers(response)
             document = {"code": response.code, "message": str(response), "hint": ""}
             response = json.dumps({"error": document}).encode() + b"\n"
             if (html := self._refused_page(environ, line, document)) is not None:
@@ -147,12 +151,12 @@ class StatusSite:
             self._authorise(environ.get("HTTP_AUTHORIZATION"), method, host, f"{peer} (HTTP)")
         allowed = page[0].parameters if page is not None else found.parameters if found is not None else ()
         parameters = _parameters(environ.get("QUERY_STRING", ""), allowed)
-        if self.documents is None:
+        if self.documents is None or self.past is None:
             raise NotReady("this name server is starting; retry in a second")
         if page is not None:
             of, names = page
             query = PageQuery(quote(path), dict(parameters))
-            return _Html(of.render(PresentSource(self.documents), names, query))
+            return _Html(of.html(PresentSource(self.documents), self.past, names, query))
         if topic:
             return self.documents.get(Query("routes", (*parameters, ("topic", topic))))
         return self.documents.get(Query(path.removeprefix("/v1/"), parameters))
@@ -214,3 +218,10 @@ _REFUSED_HEADERS = (
     ("UNAVAILABLE", "Retry-After", "1"),
     ("RESOURCE_EXHAUSTED", "Retry-After", "1"),
 )
+
+
+def _refused_headers(refusal: Refusal) -> Iterator[tuple[str, str]]:
+    wait = refusal.facts.get("retry_after_seconds", "")
+    for status, name, value in _REFUSED_HEADERS:
+        if status == refusal.status:
+            yield name, str(math.ceil(float(wait))) if wait and name == "Retry-After" else value

@@ -141,7 +141,7 @@ class RouteResult:
     def text(self, zone: ZoneInfo) -> str:
         lines = [f"Route of {printable(self.topic)} at {format_time(self.at, zone, day=True)} ({rfc3339(self.at)})"]
         if self.outcome != ROUTE:
-            lines.append(f"{self.outcome}: {_explanation(self, zone)}")
+            lines.append(f"{self.outcome}: {explanation_of(self, zone)}")
         for broker in self.brokers:
             lines += _broker_lines(broker, zone)
         lines += [_node_line(node, zone) for node in self.nodes]
@@ -183,7 +183,8 @@ def _group_view_of(view: Mapping[str, Any]) -> GroupView:
     )
 
 
-def _explanation(result: RouteResult, zone: ZoneInfo) -> str:
+def explanation_of(result: RouteResult, zone: ZoneInfo) -> str:
+    """Explain an outcome other than a route."""
     if result.outcome == NOT_READ:
         return _extent_text(result, zone)
     if result.outcome == NO_DATA:

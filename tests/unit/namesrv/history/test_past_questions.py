@@ -211,3 +211,63 @@ def test_the_events_of_a_broker_up_to_a_moment_have_those_of_its_cluster(tmp_pat
     ]
     ((replica,),) = [view["replicas"] for view in found["brokers"][0]["views"]]
     assert (replica["state"], found["name_servers"][0]["state"]) == ("UP", "READY")
+
+
+# --- steps in time ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_steps_lead_to_each_event_of_a_broker_and_back(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "MEMBER_BYTES", 1_500)
+    rng = random.Random(f"steps-{seed}")
+    rows = days_of_rows(rng)
+    files = PastFiles(write_own_files(tmp_path, rows, rows_in_file=rng.choice((15, 10**9))), NODE)
+    asked = {"kind": "events", "cluster": "c1", "broker_name": "b", "since": moment(0), "until": moment(0, day=9)}
+    wanted = set(expected_events(rows, asked))
+    times = sorted({datetime.fromisoformat(row["event_at"]) for row in rows if (row["boot_id"], row["seq"]) in wanted})
+    whole = {"cluster": "c1", "broker_name": "b", "kind": "broker", "steps": True}
+    wholes = {datetime.fromisoformat(row["event_at"]) for row in rows if row["event"] == "MAINTENANCE_ON"}
+
+    def walk(start: datetime, side: str) -> list[datetime]:
+        found, at = list[datetime](), start
+        while (step := ask(files, **whole, at=at.isoformat())["steps"][side]) is not None:
+            at = datetime.fromisoformat(step)
+            found.append(at)
+        return [each for each in found if each not in wholes]
+
+    assert len(times) > 5
+    assert walk(times[0] - MILLISECOND, "next") == times
+    assert walk(times[-1] + MILLISECOND, "previous") == times[::-1]
+
+
+def test_the_steps_of_a_topic_are_events_of_its_brokers_and_changes_of_it(tmp_path: Path) -> None:
+    server = NameServer().start(moment(0))
+    for name, topic in (("a", "orders"), ("b", "payments")):
+        server.say("REGISTERED", moment(1), broker(name), data_version="0.0.1")
+        detail: dict[str, Any] = {"part": 1, "parts": 1, "full": True, "topics": {topic: [4, 4, 6, 0]}, "removed": []}
+        server.say("TOPICS", moment(1), broker(name), detail=detail)
+    server.say("EXPIRED", moment(60), broker("b"), reason="SILENCE")
+    server.say("EXPIRED", moment(70), broker("a"), reason="SILENCE")
+    files = PastFiles(write_own_files(tmp_path, server.rows), NODE)
+
+    def steps(seconds: float) -> Any:
+        return ask(files, kind="route", topic="orders", at=moment(seconds).isoformat(), steps=True)["steps"]
+
+    def stamp(seconds: float) -> str:
+        return moment(seconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    assert steps(50) == {"previous": stamp(1), "next": stamp(70)}
+    assert steps(70) == {"previous": stamp(1), "next": None}
+    assert "steps" not in ask(files, kind="route", topic="orders", at=moment(50).isoformat())
+
+
+def test_a_step_ends_after_seven_days(tmp_path: Path) -> None:
+    server = NameServer(began_at=moment(0)).start()
+    server.say("REGISTERED", moment(1), broker("a"))
+    files = PastFiles(write_own_files(tmp_path, server.rows), NODE)
+    question = {"kind": "broker", "broker_name": "a", "steps": True}
+
+    assert ask(files, **question, at=moment(1, day=7).isoformat())["steps"]["previous"] is not None
+    assert ask(files, **question, at=moment(2, day=7).isoformat())["steps"]["previous"] is None

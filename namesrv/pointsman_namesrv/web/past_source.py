@@ -1,0 +1,83 @@
+"""Where the HTTP threads take the facts of a moment in the past from: the one worker, asked through the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pointsman.names import registered_name_problem
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, field_violations, refuse_if_any, shown
+from pointsman_namesrv.core.request_rules import name_violations
+from pointsman_namesrv.web.loop_documents import TooManyRequests
+from pointsman_namesrv.web.page_data import NodeFacts
+
+WAIT_SECONDS = 8.0
+"""Longest answer over HTTP: a connection ends after 10 s."""
+EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
+"""The steps of an earlier moment would begin before 1970."""
+
+Ask = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+"""Answers a question of :mod:`~pointsman_namesrv.history.past_questions`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastAnswer:
+    """An answer of the worker, and the facts of the name server now."""
+
+    node: NodeFacts
+    at: datetime
+    """The moment, UTC."""
+    answer: Mapping[str, Any]
+
+
+class PastSource:
+    """The facts of a moment. Each method blocks for WAIT_SECONDS at most.
+
+    Raises InvalidRequest, HistoryOff, TooManyQuestions, QuestionTooLarge, PastUnreadable, TooManyRequests, NotReady.
+    """
+
+    def __init__(self, ask: Ask, node: Callable[[], NodeFacts]) -> None:
+        """Must run in the event loop."""
+        self._ask = ask
+        self._node = node
+        self._loop = asyncio.get_running_loop()
+
+    def broker(self, cluster: str, broker_name: str, at: datetime) -> PastAnswer:
+        """Return one broker name as it was, with its events up to then."""
+        refuse_if_any([*name_violations("cluster", cluster), *name_violations("broker_name", broker_name)])
+        return self._answer({"kind": "broker", "broker_name": broker_name, "cluster": cluster}, at)
+
+    def topic(self, topic: str, at: datetime) -> PastAnswer:
+        """Return the route of one topic as it was."""
+        refuse_if_any(field_violations("topic", topic, registered_name_problem(topic)))
+        return self._answer({"kind": "route", "topic": topic}, at)
+
+    def _answer(self, question: Mapping[str, Any], at: datetime) -> PastAnswer:
+        asked = self._asked({**question, "at": at.isoformat(), "steps": True}, at)
+        try:
+            future = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        except RuntimeError:  # the loop is closed
+            asked.close()
+            raise NotReady("this name server is stopping; use another one") from None
+        try:
+            return future.result(WAIT_SECONDS)
+        except concurrent.futures.CancelledError:
+            raise NotReady("this name server is stopping; use another one") from None
+        except TimeoutError:
+            future.cancel()
+            raise TooManyRequests(
+                f"the history was not read within {WAIT_SECONDS:g} s; retry, or use pointsmanctl, which waits longer"
+            ) from None
+
+    async def _asked(self, question: Mapping[str, Any], at: datetime) -> PastAnswer:
+        node = self._node()
+        if not EARLIEST <= at <= node.at:
+            text = (
+                f"must be a time from {EARLIEST:%Y} to now, {node.at:%Y-%m-%dT%H:%M:%SZ}, not {shown(at.isoformat())}"
+            )
+            raise InvalidRequest([FieldViolation("at", text)])
+        return PastAnswer(node, at, await self._ask(question))

@@ -1,0 +1,126 @@
+"""The pages of the past, from answers of the worker: states, steps, what is missing, hostile texts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pointsman_namesrv.history.past_files import PastFiles
+from pointsman_namesrv.history.past_questions import answer
+from pointsman_namesrv.web.page_query import PageQuery
+from pointsman_namesrv.web.page_rendering import rendered
+from pointsman_namesrv.web.past_pages import UNKNOWN, past_broker_page, past_topic_page
+from pointsman_namesrv.web.past_source import PastAnswer
+from tests.kit.history.own_files import write_own_files
+from tests.kit.name_server.page_facts import NODE
+from tests.spark.histories import NameServer, broker, moment
+
+MARKUP = "<b onclick=x>\x1b[31m\u202e"
+QUERY = PageQuery("/topics/orders", {"at": "then", "name": "x"})
+FULL: dict[str, Any] = {"part": 1, "parts": 1, "full": True, "topics": {"orders": [4, 8, 6, 0]}, "removed": []}
+
+
+def recorded(server: NameServer, tmp_path: Path, at: datetime, **question: Any) -> PastAnswer:
+    files = PastFiles(write_own_files(tmp_path, server.rows), server.node)
+    return PastAnswer(NODE, at, answer(files, {"at": at.isoformat(), "steps": True, **question}))
+
+
+@pytest.fixture
+def server() -> NameServer:
+    """Broker a with orders, lost at 60 s; broker b with orders."""
+    server = NameServer().start(moment(0))
+    for name in "ab":
+        server.say("REGISTERED", moment(1), broker(name), data_version="0.0.1")
+        server.say("TOPICS", moment(1), broker(name), detail=FULL)
+    server.say("EXPIRED", moment(60), broker("a"), reason="SILENCE")
+    return server
+
+
+def test_a_replica_has_its_state_and_outage_of_the_moment(server: NameServer, tmp_path: Path) -> None:
+    found = recorded(server, tmp_path, moment(90), kind="broker", broker_name="a", cluster="c1")
+    page = past_broker_page(found, ("c1", "a"), QUERY)
+
+    (replica,) = page.replicas
+    assert (replica.broker_id, replica.addr, replica.state) == (0, "a:6379", "GONE")
+    assert replica.since.startswith("for 30.0s, since ")
+    assert dict(replica.facts)["last event"].startswith("EXPIRED SILENCE: ")
+    assert dict(replica.facts)["outage"].startswith("for 30.0s, since ")
+    assert [event.event for event in page.events] == ["EXPIRED", "REGISTERED"]
+    assert [outage.ended_at for outage in page.outages] == [None]
+
+
+def test_a_topic_has_its_queues_of_the_moment_and_its_brokers_lead_to_it(server: NameServer, tmp_path: Path) -> None:
+    server.say("PERM_CHANGED", moment(70), {"cluster": "c1", "broker_name": "b"}, detail={"writable": False})
+    found = recorded(server, tmp_path, moment(90), kind="route", topic="orders")
+    page = past_topic_page(found, "orders", QUERY)
+
+    a, b = page.holders
+    assert (a.queues, [one.state for one in a.replicas]) == (None, ["GONE"])
+    assert (b.queues, b.note) == (("4", "8", "r"), "write permission wiped by an operator")
+    assert b.path == "/brokers/c1/b?at=2026-03-02T00%3A01%3A30Z"
+    assert (page.headline, page.severity) == ("1 broker name of 2 in its route, 0 can be written", "warning")
+
+
+def test_steps_keep_the_other_parameters_and_now_has_no_moment(server: NameServer, tmp_path: Path) -> None:
+    found = recorded(server, tmp_path, moment(30), kind="route", topic="orders")
+    as_of = past_topic_page(found, "orders", QUERY).as_of
+
+    assert as_of.now == "/topics/orders?name=x"
+    assert as_of.previous == "/topics/orders?at=2026-03-02T00%3A00%3A01Z&name=x"
+    assert as_of.next == "/topics/orders?at=2026-03-02T00%3A01%3A00Z&name=x"
+    assert list(as_of.warnings) == []
+
+
+def test_a_moment_of_which_nothing_was_recorded_says_so(server: NameServer, tmp_path: Path) -> None:
+    found = recorded(server, tmp_path, moment(80_000), kind="route", topic="orders")
+    page = past_topic_page(found, "orders", QUERY)
+    (warning,) = page.as_of.warnings
+
+    assert warning.startswith("This name server was not recording history at that moment; its last row of that day is")
+    assert page.headline.startswith("No history was read for that time: the history ends at 2026-03-02 00:01:00 UTC")
+    assert (page.holders, page.as_of.next) == ([], "")
+
+
+def test_a_state_that_missing_rows_may_have_changed_is_unknown(server: NameServer, tmp_path: Path) -> None:
+    server.lost += 5
+    server.say("EXPIRED", moment(100), broker("b"), reason="SILENCE")
+    found = recorded(server, tmp_path, moment(90), kind="route", topic="orders")
+    page = past_topic_page(found, "orders", QUERY)
+
+    holder = page.holders[1]
+    assert (holder.queues, holder.note) == (None, "unknown: rows of that time are missing")
+    assert all(one.state == UNKNOWN for one in holder.replicas)
+    assert any(text.startswith("Rows of that moment are missing, until ") for text in page.as_of.warnings)
+
+
+def test_a_name_server_that_was_warming_up_is_named(tmp_path: Path) -> None:
+    server = NameServer()
+    server.say("NAMESRV_STARTED", moment(0))
+    server.say("NAMESRV_ALIVE", moment(60))
+    page = past_topic_page(recorded(server, tmp_path, moment(30), kind="route", topic="t"), "t", QUERY)
+    assert "This name server was WARMING at that moment." in page.as_of.warnings
+
+
+def test_texts_of_the_history_are_escaped(server: NameServer, tmp_path: Path) -> None:
+    about = broker("a") | {"broker_addr": MARKUP}
+    server.say("REGISTERED", moment(70), about, detail={"note": MARKUP})
+    server.say("TOPICS", moment(70), about, detail=FULL)
+    asked = {"kind": "broker", "broker_name": "a", "cluster": "c1"}
+    of_broker = past_broker_page(recorded(server, tmp_path, moment(90), **asked), ("c1", "a"), QUERY)
+    of_topic = past_topic_page(recorded(server, tmp_path, moment(90), kind="route", topic="orders"), MARKUP, QUERY)
+
+    for template, page in (("past_broker.html", of_broker), ("past_topic.html", of_topic)):
+        html = rendered(template, page, tab="/").decode()
+        assert "&lt;b onclick=x&gt;" in html
+        assert not [part for part in ("<b onclick", "\x1b", "\u202e") if part in html]
+
+
+def test_a_moment_after_the_facts_of_now_is_no_time_ago(server: NameServer, tmp_path: Path) -> None:
+    at = NODE.at + timedelta(seconds=1)
+    page = past_topic_page(
+        recorded(server, tmp_path, at.astimezone(UTC), kind="route", topic="orders"), "orders", QUERY
+    )
+    assert page.as_of.ago == 0.0
