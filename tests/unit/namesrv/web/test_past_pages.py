@@ -118,7 +118,7 @@ def test_texts_of_the_history_are_escaped(server: NameServer, tmp_path: Path) ->
         assert not [part for part in ("<b onclick", "\x1b", "\u202e") if part in html]
 
 
-def test_a_moment_after_the_facts_of_now_is_no_time_ago(server: NameServer, tmp_path: Path) -> None:
+def test_a_moment_after_the_facts_of_now_is_not_a_time_ago(server: NameServer, tmp_path: Path) -> None:
     at = NODE.at + timedelta(seconds=1)
     page = past_topic_page(
         recorded(server, tmp_path, at.astimezone(UTC), kind="route", topic="orders"), "orders", QUERY
