@@ -12,8 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKED = {ROOT / "spark_jobs": "pointsman_report/**/*", ROOT / "proto": "pointsman/*.py"}
-"""By folder: which of its files."""
+PACKED = (
+    (ROOT / "spark_jobs", "pointsman_report/**/*"),
+    (ROOT / "proto", "pointsman/*.py"),
+    (ROOT / "proto", "pointsman/history/*.py"),
+)
+"""Folders, and which of their files."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LEFT_OUT = {"__pycache__", ".mypy_cache"}
 
@@ -28,7 +32,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _members() -> Iterator[tuple[str, bytes]]:
-    for part, files in PACKED.items():
+    for part, files in PACKED:
         for path in sorted(part.glob(files)):
             if path.is_file() and not _LEFT_OUT & set(path.parts):
                 yield path.relative_to(part).as_posix(), path.read_bytes()

@@ -74,7 +74,13 @@ async def name_server(
             tasks.create_task(app.run(stop))
             await app.started.wait()
             await serve_commands(
-                pipe, {**process_commands(app.addr), "sweeps": sweeps, "remoting_addr": lambda: app.remoting_addr}
+                pipe,
+                {
+                    **process_commands(app.addr),
+                    "sweeps": sweeps,
+                    "remoting_addr": lambda: app.remoting_addr,
+                    "monitoring_port": lambda: app.monitoring_port,
+                },
             )
             stop.set()
 

@@ -75,8 +75,10 @@ async def test_the_page_shows_that_a_broker_fails_and_is_back_without_a_reload(t
             await shows(page, "headline", "All 2 brokers are UP")
             assert page.title.startswith("\u2713 All 2 brokers are UP")
 
+            page.execute_script("document.querySelector('#brokers tbody a').focus()")
             await one.kill()
             await shows(page, "brokers", "SUSPECT")
+            assert page.execute_script("return document.activeElement.getAttribute('href')") == "/brokers/c1/broker-a"
             await shows(page, "verdict", "1 broker SUSPECT, heartbeats missing, still routed: c1/broker-a/0.")
             assert text(page, "brokers").index("broker-a") < text(page, "brokers").index("broker-b")
             await one.start()

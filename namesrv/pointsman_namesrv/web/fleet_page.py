@@ -57,11 +57,8 @@ class ShownBroker:
     strip: Sequence[Bar]
     at_peers: Sequence[tuple[str, bool]]
     """The state at each other name server, and whether it differs from the one here."""
-
-    @property
-    def owner(self) -> str:
-        """Return the team that owns it."""
-        return self.row.registration.labels.get(OWNER, "")
+    owner: str
+    """The team that owns it; empty: unknown."""
 
     @property
     def notes(self) -> str:
@@ -220,17 +217,21 @@ _KEYS: Mapping[str, Callable[[BrokerRow], tuple[object, ...]]] = {
 
 def _shown(row: BrokerRow, data: FleetData, events: EventsData, peers: Sequence[PeerResult]) -> ShownBroker:
     identity = row.identity
+    records = records_of(events, identity.group_key)
+    # What is remembered of a lost broker has no labels, but its registration was an event.
+    owners = (str(each.event.detail[OWNER]) for each in reversed(records) if OWNER in each.event.detail)
     return ShownBroker(
         row,
         broker_path(identity.cluster, identity.broker_name),
         strip(
-            records_of(events, identity.group_key),
+            records,
             identity.position,
             now=data.node.at,
             hours=STRIP_HOURS,
             known_since=data.node.known_since,
         ),
         [at_peer(peer, identity.position, row.state.phase) for peer in peers],
+        row.registration.labels.get(OWNER) or next(owners, ""),
     )
 
 

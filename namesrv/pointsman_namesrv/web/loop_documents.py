@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pointsman.clock import Clock
 from pointsman.wire.refusals import NotReady, Refusal
-from pointsman_namesrv.slices import Slices
+from pointsman_namesrv.slices import PAUSE_SECONDS, Slices
 
 FRESH_SECONDS = 1.0
 """Shortest time for which a document is served without a rebuild."""
@@ -181,7 +181,7 @@ class LoopDocuments:
             if (kept := self._fresh(query)) is not None:
                 return kept
             await self._clock.sleep(self._paused_until - self._clock.monotonic())
-            slices = Slices(self._clock)
+            slices = Slices(self._clock, pause=PAUSE_SECONDS)
             response: bytes | Handed | Refusal
             fresh_seconds = FRESH_SECONDS
             try:

@@ -51,7 +51,7 @@ LATEST_EVENTS = 2_000
 LIVE_LAGS = 2_000
 LIVE_ROWS = 1_000
 """Lags, and topics and groups, that are collected of the fleet: the busiest, and those furthest behind."""
-LIVE_SECONDS = 5.0
+LIVE_SECONDS = 15.0
 """Agents measure every 30 s."""
 MAX_WATCHERS = 100
 MAX_HOSTS = 50

@@ -6,7 +6,14 @@ let since = null, timer = 0;
 function replaceChanged(fresh) {
   for (const part of document.querySelectorAll("[data-live]")) {
     const now = fresh.getElementById(part.id);
-    if (now && !part.isEqualNode(now)) part.replaceWith(document.adoptNode(now));
+    if (!now || part.isEqualNode(now)) continue;
+    // A reader keeps the place: how far tables are scrolled, and the link that has the focus.
+    const scrolled = [part, ...part.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
+    const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    part.replaceWith(document.adoptNode(now));
+    [now, ...now.querySelectorAll(".scroll")].forEach((each, at) => { each.scrollLeft = scrolled[at] || 0; });
+    const link = focused && [...now.querySelectorAll("a")].find((each) => each.getAttribute("href") === focused);
+    if (link) link.focus({ preventScroll: true });
   }
   if (document.title !== fresh.title) document.title = fresh.title;
 }

@@ -132,7 +132,7 @@ def test_peers_are_checked_with_the_configuration() -> None:
 
 async def test_peers_with_grants_are_compared_over_tls_with_a_token(tmp_path: Path) -> None:
     files, tokens = Authority(tmp_path).issue("server"), TokenFolder(tmp_path, "ns")
-    grants = tokens.settings(Grant(identity="ns", role="admin"))
+    grants = tokens.settings(Grant(identity="ns", role="viewer"))
     token_file = tmp_path / "ns.token"
     token_file.write_text(tokens.tokens["ns"])
     token_file.chmod(0o600)

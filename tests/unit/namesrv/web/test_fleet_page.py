@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pointsman.wire.refusals import InvalidRequest
-from pointsman_namesrv.core.events import EventKind
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.flap_penalties import FlapScore
 from pointsman_namesrv.core.fleet_queues import Finding, GroupNow
 from pointsman_namesrv.core.model import GroupKey, Position, Reason
 from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
+from pointsman_namesrv.history.row import Record
 from pointsman_namesrv.web.fleet_page import FleetPage, at_peer, fleet_page, group_problems, verdict_of
-from pointsman_namesrv.web.page_data import ALARM, WARNING, BrokerRow, FleetData, Problem
+from pointsman_namesrv.web.page_data import ALARM, WARNING, BrokerRow, EventsData, FleetData, Problem
 from pointsman_namesrv.web.page_query import PageQuery
 from pointsman_namesrv.web.peer_comparison import PeerResult
 from tests.kit.ctl.command_line import parsed
@@ -158,3 +159,11 @@ def test_an_up_broker_has_no_note_and_a_planned_absence_is_sorted_behind_others(
     rows = [broker_row("p", state=GONE._replace(planned=True), silence=None), broker_row("q", state=GONE, silence=None)]
     assert names(shown({}, rows)) == ["q", "p"]
     assert shown({}, [broker_row("a", state=UP)]).brokers.rows[0].notes == ""
+
+
+def test_the_owner_of_a_lost_broker_is_that_of_its_registration() -> None:
+    registered = Event(kind=EventKind.REGISTERED, group=GroupKey("c2", "c"), detail={"owner": "pay"})
+    events = EventsData(NODE, {GroupKey("c2", "c"): [Record(registered, NODE.at, 0, 1)]})
+    data = FleetData(NODE, [], ROWS, [], {}, [], [])
+    page = fleet_page(data, events, NOTHING_MEASURED, PageQuery("/", {"cluster": "c2"}))
+    assert [(each.row.identity.broker_name, each.owner) for each in page.brokers.rows] == [("c", "pay"), ("d", "")]
