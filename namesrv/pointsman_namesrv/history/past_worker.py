@@ -22,7 +22,7 @@ from typing import Any
 from pointsman_namesrv.history.past_files import PastFiles, TooManyRows
 from pointsman_namesrv.history.past_questions import answer
 
-NICENESS = 10
+NICENESS = 19
 """Serving comes first."""
 INDEX_PAUSE_SECONDS = 0.2
 IDLE_SECONDS = 60.0
