@@ -108,8 +108,8 @@ class BrokerPage:
     command: str
 
 
-def broker_page(data: BrokerData, query: PageQuery) -> BrokerPage:
-    """Explain a broker name. Raises InvalidRequest."""
+def broker_page(data: BrokerData, known_since: datetime, query: PageQuery) -> BrokerPage:
+    """Explain a broker name. ``known_since``: from when on events are in memory. Raises InvalidRequest."""
     timeline = timeline_of([broker_event(record) for record in data.records])
     here = set(map(position_of_status, data.statuses))
     replicas = list[Replica]()
@@ -119,15 +119,19 @@ def broker_page(data: BrokerData, query: PageQuery) -> BrokerPage:
         position = Position(*position_of_status(status))
         facts = replica_facts(status, timeline.outage_of(position), data.guard, now)
         replicas.append(
-            _replica(data, position, status.identity.addr, enum_name(status, "state"), since_text(status), facts)
+            _replica(
+                data, known_since, position, status.identity.addr, enum_name(status, "state"), since_text(status), facts
+            )
         )
     for place, event in timeline.latest.items():
         if event.state == Phase.GONE.value and place not in here:
             facts = gone_facts(event, timeline.outage_of(place), now)
             since = f"since {time_text(gone_since(event))} (UTC)"
-            replicas.append(_replica(data, Position(*place), event.identity.addr, event.state, since, facts))
+            replicas.append(
+                _replica(data, known_since, Position(*place), event.identity.addr, event.state, since, facts)
+            )
     explained = {replica.broker_id for replica in replicas}
-    replicas += [_lost(data, row) for row in rows.values() if row.identity.broker_id not in explained]
+    replicas += [_lost(data, known_since, row) for row in rows.values() if row.identity.broker_id not in explained]
     name = query.text("name").lower()
     topics = [
         ShownTopic(
@@ -158,10 +162,18 @@ def broker_page(data: BrokerData, query: PageQuery) -> BrokerPage:
     )
 
 
-def _replica(data: BrokerData, position: Position, addr: str, state: str, since: str, facts: Iterator[Fact]) -> Replica:
+def _replica(
+    data: BrokerData,
+    known_since: datetime,
+    position: Position,
+    addr: str,
+    state: str,
+    since: str,
+    facts: Iterator[Fact],
+) -> Replica:
     row = next((row for row in data.rows if row.identity.position == position), None)
     status = next((each for each in data.statuses if position_of_status(each) == position), None)
-    known_since, now = data.node.known_since, data.node.at
+    now = data.node.at
     score = None if row is None else row.score
     runbook = [RUNBOOK[state]] if state in RUNBOOK else []
     if score is not None and score.flapping:
@@ -187,12 +199,12 @@ def _replica(data: BrokerData, position: Position, addr: str, state: str, since:
     )
 
 
-def _lost(data: BrokerData, row: BrokerRow) -> Replica:
+def _lost(data: BrokerData, known_since: datetime, row: BrokerRow) -> Replica:
     """Return a broker that was lost, and whose events are no longer in memory."""
     reason = f"{row.state.reason or 'unknown'}{', planned' if row.state.planned else ''}"
     since = "since unknown" if row.state_for is None else f"for {duration_text(row.state_for)}"
     facts = iter([("reason", reason)])
-    return _replica(data, row.identity.position, row.identity.addr, row.state.phase.value, since, facts)
+    return _replica(data, known_since, row.identity.position, row.identity.addr, row.state.phase.value, since, facts)
 
 
 def _registration(status: broker_pb2.BrokerStatus | None, row: BrokerRow | None) -> Iterator[Fact]:

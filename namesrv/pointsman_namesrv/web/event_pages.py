@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from pointsman.names import name_problem
 from pointsman.wire.operator_texts import detail_text, explanation
 from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.model import GroupKey, Reason
@@ -67,19 +68,30 @@ class EventsPage:
 
 def events_page(data: EventsData, query: PageQuery) -> EventsPage:
     """Show all events in memory. Raises InvalidRequest."""
-    broker, cluster = query.text("broker"), query.text("cluster")
-    servers = data.node.peers or (data.node.addr,)
-    words = ("why", *option("cluster", cluster)) if broker else ("flapping", *option("cluster", cluster))
-    line = command(servers, *words, argument=broker)
+    line = _command(data, query, "events", ("broker", "topic", "cluster", "kind", "by"))
     return _page(data, query, list(_all(data)), title="Events", line=line)
 
 
 def changes_page(data: EventsData, query: PageQuery) -> EventsPage:
     """Show what operators changed. Raises InvalidRequest."""
-    servers = data.node.peers or (data.node.addr,)
     changes = [record for record in _all(data) if is_change(record)]
-    line = command(servers, "maintenance", "list")
+    line = _command(data, query, "changes", ("broker", "cluster", "by"))
     return _page(data, query, changes, title="Changes", line=line)
+
+
+def _command(data: EventsData, query: PageQuery, name: str, options: Sequence[str]) -> str:
+    """Return the command that shows the same from the files of the history.
+
+    It takes no name outside the grammar, and no time in the future.
+    """
+    values = {each: query.text(each) for each in options}
+    usable = {each: value for each, value in values.items() if each in {"kind", BY} or name_problem(value) is None}
+    for each in ("since", "until"):
+        at = query.moment(each)
+        if at is not None and at <= data.node.at:
+            usable[each] = f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    words = [word for each, value in usable.items() for word in option(each, value)]
+    return command(data.node.peers or (data.node.addr,), name, *words)
 
 
 def is_change(record: Record) -> bool:
@@ -94,7 +106,7 @@ def _all(data: EventsData) -> Iterator[Record]:
 
 def _page(data: EventsData, query: PageQuery, records: Sequence[Record], *, title: str, line: str) -> EventsPage:
     kinds = sorted({record.event.kind.value for record in records})
-    found = sorted(_matched(records, query, kinds), key=_when, reverse=True)
+    found = sorted(_matched(records, query, kinds), key=lambda record: record.order, reverse=True)
     part = paged(found, query)
     return EventsPage(
         data=data,
@@ -107,10 +119,6 @@ def _page(data: EventsData, query: PageQuery, records: Sequence[Record], *, titl
         choices={"cluster": sorted({key.cluster for key in data.by_name})[:60]},
         command=line,
     )
-
-
-def _when(record: Record) -> tuple[datetime, int]:
-    return record.event_at, record.seq
 
 
 def _matched(records: Iterable[Record], query: PageQuery, kinds: Sequence[str]) -> Iterator[Record]:

@@ -228,7 +228,7 @@ def _shown(row: BrokerRow, data: FleetData, events: EventsData, peers: Sequence[
             identity.position,
             now=data.node.at,
             hours=STRIP_HOURS,
-            known_since=data.node.known_since,
+            known_since=events.known_since,
         ),
         [at_peer(peer, identity.position, row.state.phase) for peer in peers],
         row.registration.labels.get(OWNER) or next(owners, ""),

@@ -62,8 +62,8 @@ class NodeFacts:
     """Addresses of all name servers that it compares itself with."""
 
     @property
-    def known_since(self) -> datetime:
-        """Return the time from which on events are in memory."""
+    def started_at(self) -> datetime:
+        """Return when this process started."""
         return self.at - timedelta(seconds=self.uptime)
 
 
@@ -204,6 +204,8 @@ class EventsData:
     node: NodeFacts
     by_name: Mapping[GroupKey, Sequence[Record]]
     """Oldest first; an empty broker name: those of the complete cluster."""
+    known_since: datetime
+    """The time from which on events are in memory: the start, or before it what was read back from the history."""
 
 
 class ClientKind(NamedTuple):

@@ -336,7 +336,9 @@ async def events(sources: PageSources, _query: Query, pause: Pause) -> Handed:
         _sort_in(by_name, of.recent.of(key.broker_name, cluster=key.cluster))
         await pause()
     _sort_in(by_name, of.recent.latest(LATEST_EVENTS))
-    data = EventsData(sources.node(), by_name)
+    node = sources.node()
+    oldest = min((records[0].event_at for records in by_name.values()), default=node.at)
+    data = EventsData(node, by_name, min(node.started_at, oldest))
     return Handed(data, RECORD_BYTES * sum(map(len, by_name.values())) + ROW_BYTES * len(by_name))
 
 

@@ -52,7 +52,8 @@ def _fleet(source: PageSource, _names: Names, query: PageQuery) -> bytes:
 
 
 def _broker(source: PageSource, names: Names, query: PageQuery) -> bytes:
-    return rendered("broker.html", broker_name_page.broker_page(source.broker(*names), query), tab="/")
+    page = broker_name_page.broker_page(source.broker(*names), source.events().known_since, query)
+    return rendered("broker.html", page, tab="/")
 
 
 def _past_broker(source: PastSource, names: Names, query: PageQuery, at: datetime) -> bytes:

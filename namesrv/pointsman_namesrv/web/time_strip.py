@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pointsman_namesrv.core.flap_penalties import FlapRules, Penalties
 from pointsman_namesrv.core.model import Position
 from pointsman_namesrv.core.replica_state import ROUTED
+from pointsman_namesrv.history.recent import PER_BROKER
 from pointsman_namesrv.history.row import Record
 
 WIDTH = 1_000
@@ -76,7 +77,9 @@ def strip(
 
     bars = list[Bar]()
     of_it = [each for each in records if each.event.broker and each.event.broker.identity.position == position]
-    first = min([known_since, *(each.event_at for each in of_it[:1])])
+    # Of a name with very many events only the last are in memory.
+    is_cut = len(records) >= PER_BROKER
+    first = records[0].event_at if is_cut else min([known_since, *(each.event_at for each in of_it[:1])])
     if first > begin:
         bars.append(Bar(0.0, round(x(first), 1), "unknown", f"not in memory before {first:%Y-%m-%d %H:%M} UTC"))
     for each in absences(of_it, position):

@@ -21,7 +21,7 @@ NODE = NodeFacts(
     runbook_url="",
     peers=(),
 )
-NO_EVENTS = EventsData(NODE, {})
+NO_EVENTS = EventsData(NODE, {}, NODE.started_at)
 NOTHING_MEASURED = LiveData(node=NODE, topics={}, groups=[], queues=[], lags=[], broker_count=0, measured_count=0)
 FOUR_QUEUES = QueueConfig(4, 4, 6)
 

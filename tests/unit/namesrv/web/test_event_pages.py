@@ -43,7 +43,7 @@ OF_CLUSTER = [
     record(7, EventKind.GUARD_OFF, Reason.ADMIN, group=WHOLE, detail={"by": "max", "mode": "OFF"}),
     record(8, EventKind.MAINTENANCE_OFF, Reason.TIME_OVER, group=WHOLE),
 ]
-DATA = EventsData(NODE, {A: RECORDS, WHOLE: OF_CLUSTER})
+DATA = EventsData(NODE, {A: RECORDS, WHOLE: OF_CLUSTER}, NODE.started_at)
 
 
 def numbers(**parameters: str) -> list[int]:
@@ -90,7 +90,23 @@ def test_changes_are_what_operators_did() -> None:
 
 
 def test_the_commands_are_read_by_the_command_line() -> None:
-    read, found = parsed(events_page(DATA, PageQuery("/events", {"broker": "-a", "cluster": "c1"})).command)
-    assert (read, found["broker"], found["cluster"]) == ("why", "-a", "c1")
-    assert parsed(events_page(DATA, PageQuery("/events", {})).command)[0] == "flapping"
-    assert parsed(changes_page(DATA, PageQuery("/changes", {})).command)[0] == "maintenance list"
+    parameters = {"broker": "-a", "cluster": "c1", "kind": "EXPIRED", "by": "zoe $x", "since": "2026-11-28T11:07Z"}
+    read, found = parsed(events_page(DATA, PageQuery("/events", parameters)).command)
+    assert (read, found["broker"], found["cluster"], found["kinds"]) == ("events", "-a", "c1", ("EXPIRED",))
+    assert (found["by"], found["since"]) == ("zoe $x", datetime(2026, 11, 28, 11, 7, tzinfo=UTC))
+
+    read, found = parsed(changes_page(DATA, PageQuery("/changes", {"broker": "a", "by": "zoe"})).command)
+    assert (read, found["broker"], found["by"]) == ("changes", "a", "zoe")
+
+
+def test_what_the_command_line_refuses_is_not_in_the_command() -> None:
+    odd = {"broker": "<b>", "topic": "a b", "until": "2126-01-01T00:00Z"}
+    read, found = parsed(events_page(DATA, PageQuery("/events", odd)).command)
+    assert (read, found["broker"], found["topic"], found["until"]) == ("events", "", "", None)
+
+
+def test_events_of_earlier_runs_come_before_those_of_this_one_whatever_the_clock_said() -> None:
+    early = Record(RECORDS[0].event, NOW + timedelta(hours=9), 0, 99, run=-1)
+    data = EventsData(NODE, {A: [early, *RECORDS]}, NODE.started_at)
+    page = events_page(data, PageQuery("/events", {}))
+    assert page.records.rows[-1].at == early.event_at

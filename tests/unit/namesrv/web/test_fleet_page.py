@@ -163,7 +163,7 @@ def test_an_up_broker_has_no_note_and_a_planned_absence_is_sorted_behind_others(
 
 def test_the_owner_of_a_lost_broker_is_that_of_its_registration() -> None:
     registered = Event(kind=EventKind.REGISTERED, group=GroupKey("c2", "c"), detail={"owner": "pay"})
-    events = EventsData(NODE, {GroupKey("c2", "c"): [Record(registered, NODE.at, 0, 1)]})
+    events = EventsData(NODE, {GroupKey("c2", "c"): [Record(registered, NODE.at, 0, 1)]}, NODE.started_at)
     data = FleetData(NODE, [], ROWS, [], {}, [], [])
     page = fleet_page(data, events, NOTHING_MEASURED, PageQuery("/", {"cluster": "c2"}))
     assert [(each.row.identity.broker_name, each.owner) for each in page.brokers.rows] == [("c", "pay"), ("d", "")]

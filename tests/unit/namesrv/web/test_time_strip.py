@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind
 from pointsman_namesrv.core.model import BrokerIdentity, Reason
 from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
+from pointsman_namesrv.history.recent import PER_BROKER
 from pointsman_namesrv.history.row import Record
 from pointsman_namesrv.web.time_strip import CURVE_HEIGHT, LEAST_WIDTH, WIDTH, absences, penalty_curve, strip
 
@@ -78,3 +79,9 @@ def test_the_curve_is_the_penalty_of_the_core_and_halves_every_hour() -> None:
     assert curve.suppress_y < curve.reuse_y < CURVE_HEIGHT
     assert curve.points.startswith("0,120 ")
     assert penalty_curve([REGISTERED], WHO.position, now=NOW, hours=24) is None
+
+
+def test_of_a_name_with_very_many_events_only_the_last_are_known() -> None:
+    many = [record(EventKind.REREGISTERED, UP, 12 - number / 10) for number in range(PER_BROKER)]
+    assert bars(*many) == [("unknown", 0.0, 500.0)]
+    assert bars(*many[1:]) == []
