@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import ssl
+from pathlib import Path
 
 import pytest
 
+from tests.kit.certificates import Authority
 from tests.kit.http2 import plain_server
 
 WITHDRAWN = {
@@ -21,16 +24,20 @@ CASES = 145
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_every_case_passes_apart_from_those_that_rfc_9113_withdrew() -> None:
+@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
+async def test_every_case_passes_apart_from_those_that_rfc_9113_withdrew(tls: bool, tmp_path: Path) -> None:
     program = shutil.which("h2spec")
     if program is None:
         pytest.skip("h2spec is not in PATH")
-    server = await plain_server.serve()
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        process = await asyncio.create_subprocess_exec(
-            program, "-h", "127.0.0.1", "-p", str(port), "-o", "2", stdout=asyncio.subprocess.PIPE
-        )
+    context: ssl.SSLContext | None = None
+    if tls:
+        files = Authority(tmp_path).issue("server")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(files.certificate, files.key)
+        context.set_alpn_protocols(["h2"])
+    async with plain_server.serving(context=context) as port:
+        options = ["-h", "127.0.0.1", "-p", str(port), "-o", "2", *(["-t", "-k"] if tls else [])]
+        process = await asyncio.create_subprocess_exec(program, *options, stdout=asyncio.subprocess.PIPE)
         output, _ = await process.communicate()
     text = output.decode()
     found = re.search(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed", text)

@@ -30,8 +30,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def listener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The listener of name servers that do not name one."""
-    monkeypatch.setenv("TEST_LISTENER", os.environ.get("TEST_LISTENER", request.param))
-    return str(request.param)
+    chosen: str = os.environ.get("TEST_LISTENER", request.param)
+    monkeypatch.setenv("TEST_LISTENER", chosen)
+    return chosen
 
 
 @pytest.fixture
