@@ -11,7 +11,7 @@ import json
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import date
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 
 from pointsman.history.row_format import ROUTINE, Row
@@ -287,6 +287,34 @@ class PastFiles:
 
         self.visit(days, lambda index: index.of_groups(groups), see)
         return TopicRows(list(found.values()), self.observers(days, at_us))
+
+    def latest_rows(self, days: Collection[date], at_us: int, *, cluster: str | None) -> TopicRows:
+        """Return the last row of each replica up to a moment, in the last run before it, and the rows of that run
+        about itself. Raises TooManyRows, OSError.
+        """
+        observers = self.observers(days, at_us)
+        run = max((each for each in observers if each.rows), key=attrgetter("first_us"), default=None)
+        latest: dict[tuple[str | None, str | None, int], Line] = {}
+        own: dict[int, Row] = {}
+
+        def see(line: Line) -> None:
+            if run is None or line.boot_id != run.boot_id or line.at_us > at_us:
+                return
+            if line.event.startswith("NAMESRV_") and line.event not in ROUTINE and (row := line.row()) is not None:
+                own[line.seq] = lean(row, "")
+            is_state = line.event not in ROUTINE and line.event != "TOPICS" and cluster in (None, line.cluster)
+            broker_id = line.broker_id if is_state else None
+            if broker_id is None:
+                return
+            place = (line.cluster, line.broker_name, broker_id)
+            if place not in latest or latest[place].seq < line.seq:
+                latest[place] = line
+            if len(latest) > MAX_ROWS:
+                raise TooManyRows(MAX_ROWS)
+
+        self.visit(days, lambda index: index.of_kinds(lambda _: True, cluster=None), see)
+        rows = [*own.values(), *(lean(row, "") for line in latest.values() if (row := line.row()) is not None)]
+        return TopicRows(rows, [] if run is None else [run])
 
     def groups_named(self, broker_name: str, days: Iterable[date], *, cluster: str | None) -> set[Group]:
         """Return the clusters with this broker name in these days. Raises OSError."""

@@ -23,6 +23,8 @@ _HEAD = re.compile(
 )
 """As a name server begins a line; other lines are parsed as a whole."""
 _BY = b'"by": '
+_BROKER_ID = re.compile(rb'"broker_id": ?(\d{1,18}|null)[,}]')
+"""The first one of a line is the row's: a quote within a text follows a backslash."""
 
 
 class Line(NamedTuple):
@@ -42,6 +44,12 @@ class Line(NamedTuple):
     def may_have_author(self) -> bool:
         """Return whether an operator may have caused it."""
         return _BY in self.text
+
+    @property
+    def broker_id(self) -> int | None:
+        """Return the id of the replica that it is about; None: it is about none."""
+        found = _BROKER_ID.search(self.text)
+        return None if found is None or found[1] == b"null" else int(found[1])
 
     def row(self) -> Row | None:
         """Parse the line; None if it is not a history row after all."""

@@ -4,11 +4,13 @@ Question in, answer out, both as JSON objects::
 
     {"kind": "route", "topic": "orders", "at": "2026-11-27T03:12:00Z", "cluster": null}
     {"kind": "broker", "broker_name": "broker-a", "at": "...", "cluster": null, "limit": 50}
+    {"kind": "fleet", "at": "...", "cluster": null}
     {"kind": "events", "since": "...", "until": "...", "broker_name": null, ..., "limit": 100, "page_token": ""}
     {"kind": "changes", ...}   as events
 
 The answer of ``route`` is that of ``pointsman-report route-at --output json`` on the same files. With ``"steps": true``
-those of ``route`` and ``broker`` also have ``steps``: when the event before the moment was, and the one after it.
+those of ``route``, ``broker`` and ``fleet`` also have ``steps``: when the event before the moment was, and the one
+after it.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ BROKER_EVENT_DAYS = 7
 """Days before the moment in which the events of a broker are searched."""
 STEP_DAYS = 7
 """Days before and after the moment in which the nearest events are searched."""
+
+REPLICA_FIELDS = ("broker_id", "addr", "state", "planned", "since", "event", "reason")
+"""Of each replica in the answer of ``fleet``; all are null where the broker name's state is unknown."""
 
 Answer = dict[str, Any]
 
@@ -106,6 +111,28 @@ def _broker(files: PastFiles, question: Mapping[str, Any]) -> Answer:
     } | _steps(files, question, cluster=cluster, broker_name=name, whole_clusters=whole_clusters)
 
 
+def _fleet(files: PastFiles, question: Mapping[str, Any]) -> Answer:
+    """The state of every replica; those of a broker name are unknown where rows are missing."""
+    at, cluster = _moment(question["at"]), question.get("cluster")
+    rows = files.latest_rows(days_before(at), microseconds(at), cluster=cluster)
+    seen = route_of(topic_history_of(rows), "", at, cluster=cluster).as_dict()
+    return {
+        "at": rfc3339(at),
+        "last_row_at": seen["last_row_at"],
+        "name_servers": seen["name_servers"],
+        "replicas": [
+            {
+                "cluster": broker["cluster"],
+                "broker_name": broker["broker_name"],
+                **({name: one[name] for name in REPLICA_FIELDS} if view["known"] else dict.fromkeys(REPLICA_FIELDS)),
+            }
+            for broker in seen["brokers"]
+            for view in broker["views"]
+            for one in (view["replicas"] if view["known"] else [{}])
+        ],
+    } | _steps(files, question, cluster=cluster)
+
+
 def _events(files: PastFiles, question: Mapping[str, Any]) -> Answer:
     return _page(files, _read_events(question))
 
@@ -117,6 +144,7 @@ def _changes(files: PastFiles, question: Mapping[str, Any]) -> Answer:
 _ANSWERS: Mapping[str, Callable[[PastFiles, Mapping[str, Any]], Answer]] = {
     "route": _route,
     "broker": _broker,
+    "fleet": _fleet,
     "events": _events,
     "changes": _changes,
 }
@@ -206,21 +234,23 @@ class _Choice:
 
     def row(self, line: Line) -> Row | None:
         """Return the row of a line; None if it was not asked for."""
+        row = line.row() if self.may_have(line) else None
+        return row if row is not None and self._is_asked_for(row) else None
+
+    def may_have(self, line: Line) -> bool:
+        """Return whether a line may have been asked for, as far as that is seen without parsing it."""
         asked = self._asked
         is_of_topic = asked.topic is not None and line.event == "TOPICS" and not (asked.kinds or asked.only_changes)
         if not (asked.has_kind(line.event) or is_of_topic) or not self._since_us <= line.at_us <= self._until_us:
-            return None
+            return False
         if asked.cluster is not None and line.cluster != asked.cluster:
-            return None
+            return False
         is_of_cluster = line.broker_name is None and line.cluster in self._whole_clusters
         if asked.broker_name is not None and line.broker_name != asked.broker_name and not is_of_cluster:
-            return None
+            return False
         if self._groups is not None and (line.cluster, line.broker_name) not in self._groups:
-            return None
-        if (asked.only_changes or asked.by is not None) and not line.may_have_author:
-            return None
-        row = line.row()
-        return row if row is not None and self._is_asked_for(row) else None
+            return False
+        return line.may_have_author or not (asked.only_changes or asked.by is not None)
 
     def _is_asked_for(self, row: Row) -> bool:
         asked, detail = self._asked, detail_of(row)
@@ -268,7 +298,9 @@ def _steps(
             side = "previous" if line.at_us < at_us else "next"
             known = nearest.get(side)
             is_nearer = known is None or abs(line.at_us - at_us) < abs(known - at_us)
-            if line.at_us != at_us and is_nearer and choice.row(line) is not None:
+            if line.at_us == at_us or not is_nearer or not choice.may_have(line):
+                return
+            if topic is None or choice.row(line) is not None:
                 nearest[side] = line.at_us
 
         files.visit([day], choice.blocks, see)

@@ -27,11 +27,11 @@ from pointsman_namesrv.web.page_data import (
     Problem,
 )
 from pointsman_namesrv.web.page_links import broker_path, command, fleet_path, group_path, option
-from pointsman_namesrv.web.page_query import Column, Paged, PageQuery, columns_of, distinct, sort_of, sorted_page
+from pointsman_namesrv.web.page_query import AT, Column, Paged, PageQuery, columns_of, distinct, sort_of, sorted_page
 from pointsman_namesrv.web.peer_comparison import PeerResult
 from pointsman_namesrv.web.time_strip import Bar, strip
 
-PARAMETERS = ("name", "state", "cluster", "zone", "owner", "version", "sort", "page")
+PARAMETERS = ("name", "state", "cluster", "zone", "owner", "version", "sort", "page", AT)
 NOT_UP, NO_MASTER, WIPED, FLAPPING, WINDOW = "NOT_UP", "NO_MASTER", "WIPED", "FLAPPING", "MAINTENANCE"
 STATES = (NOT_UP, *(phase.value for phase in WORST_FIRST), NO_MASTER, WIPED, FLAPPING, WINDOW)
 TITLES = {

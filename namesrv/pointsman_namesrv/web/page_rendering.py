@@ -16,7 +16,7 @@ from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2
 from pointsman.wire.operator_texts import counted, duration_text, rate_text, time_text
 from pointsman_namesrv.core.flap_penalties import FlapRules
-from pointsman_namesrv.web import fleet_page, topic_pages
+from pointsman_namesrv.web import fleet_page, past_pages, topic_pages
 from pointsman_namesrv.web.page_links import fleet_path
 
 PAGES = (
@@ -87,6 +87,7 @@ TEMPLATES.globals |= {
     "FLEET_STATES": fleet_page.STATES,
     "MEANINGS": topic_pages.MEANINGS,
     "PAGES": PAGES,
+    "PAST_STATES": past_pages.PAST_STATES,
     "RULES": FlapRules(),
     "SCRIPT": Markup(SCRIPT),  # noqa: S704  # our own file
     "SKEW_ABOVE": queue_findings.SKEW_ABOVE,

@@ -51,6 +51,11 @@ def _fleet(source: PageSource, _names: Names, query: PageQuery) -> bytes:
     return rendered("fleet.html", page, tab="/")
 
 
+def _past_fleet(source: PastSource, _names: Names, query: PageQuery, at: datetime) -> bytes:
+    page = past_pages.past_fleet_page(source.fleet(query.text("cluster"), at), query)
+    return rendered("past_fleet.html", page, tab="/")
+
+
 def _broker(source: PageSource, names: Names, query: PageQuery) -> bytes:
     page = broker_name_page.broker_page(source.broker(*names), source.events().known_since, query)
     return rendered("broker.html", page, tab="/")
@@ -100,7 +105,13 @@ def _connected(source: PageSource, _names: Names, query: PageQuery) -> bytes:
 _QUEUES = "ListLiveQueues"
 _EVENTS = "ListBrokerEvents"
 PAGES = (
-    Page("/", ("ListBrokers", _EVENTS, _QUEUES, "GetNodeInfo"), fleet_page.PARAMETERS, _fleet),
+    Page(
+        "/",
+        ("ListBrokers", _EVENTS, _QUEUES, "GetNodeInfo", "GetPastBroker"),
+        fleet_page.PARAMETERS,
+        _fleet,
+        _past_fleet,
+    ),
     Page(
         "/brokers/CLUSTER/BROKER",
         ("ListBrokers", _EVENTS, "ListMaintenance", "GetPastBroker"),

@@ -1,10 +1,12 @@
-"""The pages of a broker name and of a topic as they were at a moment in the past. Pure."""
+"""The pages of the fleet, of a broker name and of a topic as they were at a moment in the past. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from pointsman.history.past_route import ROUTE, RouteResult, View, explanation_of
@@ -12,14 +14,18 @@ from pointsman.history.replay import ReplicaView
 from pointsman.wire.broker_explanation import Fact, outage_facts
 from pointsman.wire.operator_texts import counted, duration_text, explanation, perm_text, time_text
 from pointsman.wire.outage_timeline import Outage, timeline_of
+from pointsman.wire.refusals import FieldViolation, refuse_if_any
 from pointsman_namesrv.rpc.past_queries import past_event
 from pointsman_namesrv.web.broker_name_page import ShownEvent, shown_event
-from pointsman_namesrv.web.page_data import NodeFacts
+from pointsman_namesrv.web.page_data import WORST_FIRST, NodeFacts
 from pointsman_namesrv.web.page_links import broker_path, command, moment_text, option, with_parameters
-from pointsman_namesrv.web.page_query import AT, PageQuery
+from pointsman_namesrv.web.page_query import AT, Paged, PageQuery, paged
 from pointsman_namesrv.web.past_source import PastAnswer
 
 UNKNOWN = "UNKNOWN"
+PAST_STATES = (*(phase.value for phase in WORST_FIRST), UNKNOWN)
+PAST_PARAMETERS = ("name", "state", "cluster", "page", AT)
+"""Parameters of the fleet's page that its past has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,87 @@ class PastTopicPage:
         return self.topic
 
 
+@dataclass(frozen=True, slots=True)
+class PastRow:
+    """A broker in the list of the fleet."""
+
+    name: str
+    """Cluster, broker name and, where the state is known, its id."""
+    path: str
+    """The page of its broker name at the same moment."""
+    addr: str
+    state: str
+    planned: bool
+    since: str
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class PastFleetPage:
+    """What the template shows."""
+
+    node: NodeFacts
+    query: PageQuery
+    as_of: AsOf
+    states: Mapping[str, int]
+    """Number of brokers by state, the worst first."""
+    brokers: Paged[PastRow]
+    command: str
+
+    @property
+    def title(self) -> str:
+        """Return what is shown."""
+        return "Fleet"
+
+
+def past_fleet_page(found: PastAnswer, query: PageQuery) -> PastFleetPage:
+    """Show all brokers as they were, those that were not UP first. Raises InvalidRequest."""
+    refuse_if_any(
+        FieldViolation(f"?{name}", f"is of now: a moment of the past has {', '.join(PAST_PARAMETERS)}")
+        for name, value in query.parameters.items()
+        if value and name not in PAST_PARAMETERS
+    )
+    name, cluster = query.text("name").lower(), query.text("cluster")
+    state = query.choice("state", PAST_STATES)
+    replicas: Sequence[Mapping[str, Any]] = found.answer["replicas"]
+    counts = Counter(_state_of(one) for one in replicas)
+
+    def is_shown(one: Mapping[str, Any]) -> bool:
+        text = f"{one['cluster']}/{one['broker_name']} {one['addr'] or ''}".lower()
+        return name in text and (not state or state == _state_of(one))
+
+    rows = [one for one in replicas if is_shown(one)]
+    rows.sort(key=lambda one: (PAST_STATES.index(_state_of(one)), one["cluster"], one["broker_name"]))
+    part = paged(rows, query)
+    return PastFleetPage(
+        node=found.node,
+        query=query,
+        as_of=_as_of(found, query),
+        states={each: counts[each] for each in PAST_STATES if counts[each]},
+        brokers=Paged([_row(one, found.at) for one in part.rows], part.found, part.first, part.before, part.after),
+        command=_until(found, *option("cluster", cluster)),
+    )
+
+
+def _state_of(one: Mapping[str, Any]) -> str:
+    return one["state"] if one["state"] in PAST_STATES else UNKNOWN
+
+
+def _row(one: Mapping[str, Any], at: datetime) -> PastRow:
+    cluster, broker_name, broker_id = one["cluster"], one["broker_name"], one["broker_id"]
+    since = None if one["since"] is None else datetime.fromisoformat(one["since"])
+    seconds = 0.0 if since is None else max(0.0, (at - since).total_seconds())
+    return PastRow(
+        name=f"{cluster}/{broker_name}" if broker_id is None else f"{cluster}/{broker_name}/{broker_id}",
+        path=_path_at(broker_path(cluster, broker_name), at),
+        addr=one["addr"] or "",
+        state=_state_of(one),
+        planned=bool(one["planned"]),
+        since="" if since is None else f"{time_text(since)}, for {duration_text(seconds)}",
+        event=" ".join(filter(None, (one["event"], one["reason"]))),
+    )
+
+
 def past_broker_page(found: PastAnswer, names: tuple[str, str], query: PageQuery) -> PastBrokerPage:
     """Show a broker name as it was, with its events up to then."""
     cluster, broker_name = names
@@ -173,7 +260,7 @@ def _holders(result: RouteResult, at: datetime) -> Iterator[PastHolder]:
             yield PastHolder(
                 cluster,
                 broker_name,
-                with_parameters(broker_path(cluster, broker_name), {AT: moment_text(at)}),
+                _path_at(broker_path(cluster, broker_name), at),
                 queues,
                 "; ".join(filter(None, notes)),
                 [_replica(one, at, is_known=seen.is_known) for one in seen.replicas],
@@ -197,9 +284,13 @@ def _replica(one: ReplicaView, at: datetime, *, is_known: bool, outage: Outage |
 
 
 def _route(found: PastAnswer) -> RouteResult:
-    """Read the states in an answer; that of a broker name has no topic."""
-    lacks: Mapping[str, None] = {"topic": None, "cluster": None}
+    """Read the states in an answer; that of a broker name has no topic, that of the fleet no routes."""
+    lacks = {"topic": None, "cluster": None, "brokers": ()}
     return RouteResult.from_dict({**lacks, **found.answer})
+
+
+def _path_at(path: str, at: datetime) -> str:
+    return with_parameters(path, {AT: moment_text(at)})
 
 
 def _as_of(found: PastAnswer, query: PageQuery) -> AsOf:
@@ -226,6 +317,11 @@ def _warnings(found: PastAnswer) -> Iterator[str]:
             yield f"{counted(node.rows_missing, 'earlier row')} of this name server are missing."
 
 
+def _until(found: PastAnswer, *options: str) -> str:
+    servers = found.node.peers or (found.node.addr,)
+    return command(servers, "events", *options, *option("until", moment_text(found.at)))
+
+
 def _command(found: PastAnswer, *words: str, argument: str) -> str:
     servers = found.node.peers or (found.node.addr,)
-    return command(servers, *words, *option("at", moment_text(found.at.astimezone(UTC))), argument=argument)
+    return command(servers, *words, *option("at", moment_text(found.at)), argument=argument)

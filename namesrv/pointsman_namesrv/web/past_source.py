@@ -46,6 +46,11 @@ class PastSource:
         self._node = node
         self._loop = asyncio.get_running_loop()
 
+    def fleet(self, cluster: str, at: datetime) -> PastAnswer:
+        """Return all brokers of a cluster as they were; empty: of all."""
+        refuse_if_any(name_violations("cluster", cluster) if cluster else [])
+        return self._answer({"kind": "fleet", "cluster": cluster or None}, at)
+
     def broker(self, cluster: str, broker_name: str, at: datetime) -> PastAnswer:
         """Return one broker name as it was, with its events up to then."""
         refuse_if_any([*name_violations("cluster", cluster), *name_violations("broker_name", broker_name)])

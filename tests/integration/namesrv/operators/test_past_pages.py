@@ -102,21 +102,38 @@ async def test_the_route_of_a_topic_is_shown_as_it_was(server: NameServerApp) ->
 
 
 @pytest.mark.usefixtures("lost")
+async def test_the_fleet_is_shown_as_it_was_and_leads_to_its_brokers(server: NameServerApp) -> None:
+    early, late = [await page(server, "/", at(seconds)) for seconds in (50, 250)]
+
+    assert ("2 UP" in text_of(early), "1 GONE" in text_of(early)) == (True, False)
+    assert "1 GONE" in text_of(late)
+    path = re.findall('<th scope="row"><a href="([^"]*)">c1/a/0', late.body.decode())[0]
+    assert "Master 0 GONE" in text_of(await ask(server.monitoring_port, unescape(path), Accept="text/html"))
+    moments = [early]
+    while path := step_of(moments[-1], "next"):
+        moments.append(await ask(server.monitoring_port, path, Accept="text/html"))
+    assert any("1 GONE" in text_of(answer) for answer in moments)
+    zone = await ask(server.monitoring_port, f"/?zone=z&at={quote(at(50))}", Accept="text/html")
+    assert (zone.status, "?zone is of now" in text_of(zone)) == (400, True)
+
+
+@pytest.mark.usefixtures("lost")
 async def test_the_command_of_a_page_of_the_past_asks_for_the_same(server: NameServerApp) -> None:
     commands = list[tuple[str, Mapping[str, Any]]]()
-    for path in ("/brokers/c1/a", "/topics/orders"):
+    for path in ("/brokers/c1/a", "/topics/orders", "/"):
         answer = await page(server, path, at(50))
         lines = re.findall('<code class="copied">(.*?)</code>', answer.body.decode())
         commands += [parsed(unescape(line)) for line in lines]
 
-    (why, of_why), (route, of_route) = commands
+    (why, of_why), (route, of_route), (events, of_events) = commands
     assert (why, of_why["broker"], of_why["cluster"], of_why["at"]) == ("why", "a", "c1", START + timedelta(seconds=50))
     assert (route, of_route["topic"], of_route["at"]) == ("route", "orders", START + timedelta(seconds=50))
+    assert (events, of_events["until"]) == ("events", START + timedelta(seconds=50))
 
 
 @pytest.mark.usefixtures("lost")
 async def test_every_page_with_a_past_has_the_field_and_an_empty_one_is_now(server: NameServerApp) -> None:
-    for path in ("/brokers/c1/b", "/topics/orders"):
+    for path in ("/brokers/c1/b", "/topics/orders", "/"):
         now = await ask(server.monitoring_port, f"{path}?at=", Accept="text/html")
         then = await page(server, path, "2026-01-01T00:00")
 
@@ -140,7 +157,7 @@ async def test_every_page_with_a_past_has_the_field_and_an_empty_one_is_now(serv
         ("1969-12-31", "must be a time from 1971"),
     ],
 )
-@pytest.mark.parametrize("path", ["/brokers/c1/a", "/topics/orders"])
+@pytest.mark.parametrize("path", ["/brokers/c1/a", "/topics/orders", "/"])
 async def test_a_moment_that_is_none_of_the_past_is_refused_with_what_is_allowed(
     server: NameServerApp, path: str, moment: str, message: str
 ) -> None:
@@ -156,6 +173,11 @@ async def test_hostile_names_are_pages_without_markup_and_never_500(server: Name
     for path in (f"/brokers/c1/{quote(name)}", f"/brokers/{quote(name)}/a", f"/topics/{quote(name)}"):
         answer = await page(server, path, at(50))
         assert answer.status in {200, 400, 404}, path
+        assert "<img" not in answer.body.decode()
+    for filtered in ("name", "cluster", "state"):
+        path = f"/?{filtered}={quote(name)}&at={quote(at(50))}"
+        answer = await ask(server.monitoring_port, path, Accept="text/html")
+        assert answer.status in {200, 400}, path
         assert "<img" not in answer.body.decode()
     wiped = await page(server, "/brokers/c1/b", at(250))
     assert MARKUP in unescape(wiped.body.decode())

@@ -271,3 +271,39 @@ def test_a_step_ends_after_seven_days(tmp_path: Path) -> None:
 
     assert ask(files, **question, at=moment(1, day=7).isoformat())["steps"]["previous"] is not None
     assert ask(files, **question, at=moment(2, day=7).isoformat())["steps"]["previous"] is None
+
+
+# --- the fleet ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_fleet_has_each_replica_as_the_question_about_its_broker_name_does(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "MEMBER_BYTES", 4_000)
+    rng = random.Random(f"fleet-{seed}")
+    core = RecordedCore(random.Random(rng.random()), guard=False, now=SECOND_DAY - 300.0)
+    core.live(150)
+    rows = [row for row in core.rows if rng.random() > rng.choice((0.0, LOST))]
+    files = PastFiles(write_own_files(tmp_path, rows, rows_in_file=rng.choice((40, 10**9))), NODE)
+    chosen, known = moments(rng, rows), 0
+    for _ in range(20):
+        at, cluster = next(chosen).isoformat(), rng.choice((None, "c1"))
+        fleet = ask(files, kind="fleet", at=at, cluster=cluster)
+        by_name: dict[tuple[str, str], list[Answer]] = {}
+        for one in fleet["replicas"]:
+            by_name.setdefault((one.pop("cluster"), one.pop("broker_name")), []).append(one)
+        names = {(row["cluster"], row["broker_name"]) for row in rows if row.get("broker_id") is not None}
+        for of, name in names if cluster is None else {each for each in names if each[0] == cluster}:
+            found = ask(files, kind="broker", broker_name=name, cluster=of, at=at)
+            views = [
+                view for each in found["brokers"] for view in each["views"] if view["replicas"] or not view["known"]
+            ]
+            replicas = by_name.pop((of, name), [])
+            assert bool(replicas) == bool(views), (at, name)
+            assert fleet["name_servers"] == found["name_servers"], at
+            if replicas and replicas[0]["state"] is not None:
+                assert replicas == [{field: one[field] for field in replicas[0]} for one in views[0]["replicas"]], at
+                known += 1
+        assert not by_name
+    assert known > 20

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from pointsman.wire.refusals import InvalidRequest
 from pointsman_namesrv.history.past_files import PastFiles
 from pointsman_namesrv.history.past_questions import answer
 from pointsman_namesrv.web.page_query import PageQuery
 from pointsman_namesrv.web.page_rendering import rendered
-from pointsman_namesrv.web.past_pages import UNKNOWN, past_broker_page, past_topic_page
+from pointsman_namesrv.web.past_pages import UNKNOWN, past_broker_page, past_fleet_page, past_topic_page
 from pointsman_namesrv.web.past_source import PastAnswer
 from tests.kit.history.own_files import write_own_files
 from tests.kit.name_server.page_facts import NODE
@@ -112,15 +113,56 @@ def test_texts_of_the_history_are_escaped(server: NameServer, tmp_path: Path) ->
     of_broker = past_broker_page(recorded(server, tmp_path, moment(90), **asked), ("c1", "a"), QUERY)
     of_topic = past_topic_page(recorded(server, tmp_path, moment(90), kind="route", topic="orders"), MARKUP, QUERY)
 
-    for template, page in (("past_broker.html", of_broker), ("past_topic.html", of_topic)):
+    of_fleet = past_fleet_page(recorded(server, tmp_path, moment(90), kind="fleet"), PageQuery("/", {}))
+
+    pages = (("past_broker.html", of_broker), ("past_topic.html", of_topic), ("past_fleet.html", of_fleet))
+    for template, page in pages:
         html = rendered(template, page, tab="/").decode()
         assert "&lt;b onclick=x&gt;" in html
         assert not [part for part in ("<b onclick", "\x1b", "\u202e") if part in html]
 
 
-def test_a_moment_after_the_facts_of_now_is_not_a_time_ago(server: NameServer, tmp_path: Path) -> None:
+def test_a_moment_after_the_facts_of_now_has_an_age_of_zero(server: NameServer, tmp_path: Path) -> None:
     at = NODE.at + timedelta(seconds=1)
     page = past_topic_page(
         recorded(server, tmp_path, at.astimezone(UTC), kind="route", topic="orders"), "orders", QUERY
     )
     assert page.as_of.ago == 0.0
+
+
+def test_the_fleet_has_what_was_not_up_first_and_filters(server: NameServer, tmp_path: Path) -> None:
+    found = recorded(server, tmp_path, moment(90), kind="fleet")
+    page = past_fleet_page(found, PageQuery("/", {"at": "then"}))
+
+    assert [(row.name, row.addr, row.state, row.event) for row in page.brokers.rows] == [
+        ("c1/a/0", "a:6379", "GONE", "EXPIRED SILENCE"),
+        ("c1/b/0", "b:6379", "UP", "REGISTERED"),
+    ]
+    assert page.brokers.rows[0].since == "2026-03-02 00:01:00.000, for 30.0s"
+    assert page.brokers.rows[1].path == "/brokers/c1/b?at=2026-03-02T00%3A01%3A30Z"
+    assert (page.states, page.as_of.next) == ({"GONE": 1, "UP": 1}, "")
+    for parameters, names in (({"state": "UP"}, ["c1/b/0"]), ({"name": "A:63"}, ["c1/a/0"]), ({"name": "z"}, [])):
+        of = past_fleet_page(found, PageQuery("/", {"at": "then", **parameters}))
+        assert [row.name for row in of.brokers.rows] == names
+        assert of.states == page.states
+
+
+@pytest.mark.parametrize("parameters", [{"zone": "z1"}, {"sort": "name"}, {"state": "FLAPPING"}])
+def test_a_filter_that_the_past_of_the_fleet_lacks_is_refused(
+    server: NameServer, tmp_path: Path, parameters: dict[str, str]
+) -> None:
+    found = recorded(server, tmp_path, moment(90), kind="fleet")
+    with pytest.raises(InvalidRequest, match=next(iter(parameters))):
+        past_fleet_page(found, PageQuery("/", parameters))
+
+
+def test_a_broker_of_which_rows_are_missing_is_unknown(server: NameServer, tmp_path: Path) -> None:
+    server.lost += 5
+    server.say("EXPIRED", moment(100), broker("b"), reason="SILENCE")
+    page = past_fleet_page(recorded(server, tmp_path, moment(90), kind="fleet"), PageQuery("/", {}))
+
+    assert [(row.name, row.state, row.since, row.event) for row in page.brokers.rows] == [
+        ("c1/a", UNKNOWN, "", ""),
+        ("c1/b", UNKNOWN, "", ""),
+    ]
+    assert page.as_of.warnings
