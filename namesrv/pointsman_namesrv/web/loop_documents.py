@@ -21,6 +21,10 @@ FRESH_SECONDS = 1.0
 """Shortest time for which a document is served without a rebuild."""
 FRESH_FOR_EACH_BUILT = 10.0
 """Validity of a document, as a multiple of its build time: polled all the time, it uses a tenth of the loop."""
+SLOW_PAUSE_SECONDS = 0.004
+SLOW_FRESH_FOR_EACH_BUILT = 30.0
+"""The same for documents that take seconds: a query finds the loop idle between two slices, and the loop is busy with
+them for a thirtieth of its time."""
 LONGEST_PAUSE_SECONDS = 0.05
 PAUSE_FOR_EACH_BUILT = 4.0
 """Pause after each build, as a multiple of its time: many different small documents use a fifth of the loop."""
@@ -181,7 +185,8 @@ class LoopDocuments:
             if (kept := self._fresh(query)) is not None:
                 return kept
             await self._clock.sleep(self._paused_until - self._clock.monotonic())
-            slices = Slices(self._clock, pause=PAUSE_SECONDS)
+            is_slow = query.kind in self._slow
+            slices = Slices(self._clock, pause=SLOW_PAUSE_SECONDS if is_slow else PAUSE_SECONDS)
             response: bytes | Handed | Refusal
             fresh_seconds = FRESH_SECONDS
             try:
@@ -194,7 +199,8 @@ class LoopDocuments:
             size = len(response) if isinstance(response, bytes) else 0
             if isinstance(response, Handed):
                 size, fresh_seconds = response.size, response.fresh_seconds
-            kept = _Kept(response, size, now + max(fresh_seconds, FRESH_FOR_EACH_BUILT * worked))
+            share = SLOW_FRESH_FOR_EACH_BUILT if is_slow else FRESH_FOR_EACH_BUILT
+            kept = _Kept(response, size, now + max(fresh_seconds, share * worked))
             self._keep(query, kept)
             return kept
 
