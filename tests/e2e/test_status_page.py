@@ -135,7 +135,7 @@ async def test_every_page_is_reached_by_clicks_and_fits_a_phone(tmp_path: Path) 
             page.find_element(By.LINK_TEXT, "Next page").click()
             await shows(page, "brokers", "51 to 70 of 70 brokers")
             page.find_element(By.NAME, "name").send_keys("ER-69")
-            page.find_element(By.CSS_SELECTOR, "form button").click()
+            page.find_element(By.CSS_SELECTOR, "form[role=search] button").click()
             await shows(page, "brokers", "1 to 1 of 1 brokers")
             assert "name=ER-69" in page.current_url
             assert page.find_element(By.NAME, "name").get_attribute("value") == "ER-69"
