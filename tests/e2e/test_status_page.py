@@ -28,6 +28,7 @@ from tests.kit.agent.process import agent_process
 from tests.kit.name_server import wire
 from tests.kit.name_server.process import real_name_server
 from tests.kit.report.browser import browser, complaints, fits_width, set_width
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -136,7 +137,7 @@ async def test_every_page_is_reached_by_clicks_and_fits_a_phone(tmp_path: Path) 
             page.find_element(By.LINK_TEXT, "Next page").click()
             await shows(page, "brokers", "51 to 70 of 70 brokers")
             page.find_element(By.NAME, "name").send_keys("ER-69")
-            page.find_element(By.CSS_SELECTOR, "form button").click()
+            page.find_element(By.CSS_SELECTOR, "form[role=search] button").click()
             await shows(page, "brokers", "1 to 1 of 1 brokers")
             assert "name=ER-69" in page.current_url
             assert page.find_element(By.NAME, "name").get_attribute("value") == "ER-69"
@@ -154,4 +155,37 @@ async def test_every_page_is_reached_by_clicks_and_fits_a_phone(tmp_path: Path) 
                 assert all(table.find_elements(By.CSS_SELECTOR, "caption") for table in tables)
                 assert all(table.find_elements(By.CSS_SELECTOR, "thead th[scope=col]") for table in tables)
                 assert all(table.find_elements(By.CSS_SELECTOR, "tbody th[scope=row]") for table in tables)
+            assert complaints(page) == []
+
+
+async def test_the_field_leads_to_the_past_which_is_loaded_once_and_back(tmp_path: Path) -> None:
+    async with (
+        real_name_server(tmp_path / "ns") as server,
+        agent_process(tmp_path / "a", agent(server.addr, "broker-a")) as one,
+    ):
+        await one.beats(1, patience=SECONDS)
+        rows = (tmp_path / "ns").rglob
+        await eventually(lambda: any(b'"TOPICS"' in path.read_bytes() for path in rows("*.jsonl")))
+        with browser(tmp_path / "profile") as page:
+
+            def click(selector: str) -> None:
+                page.find_element(By.CSS_SELECTOR, selector).click()
+
+            for path in ("/brokers/c1/broker-a", "/topics/orders", "/"):
+                await asyncio.to_thread(page.get, f"http://{server.monitoring_addr}{path}")
+                moment = str(page.find_element(By.ID, "at").get_attribute("datetime"))
+                page.find_element(By.CSS_SELECTOR, ".as-of input").send_keys(moment)
+                await asyncio.to_thread(click, ".as-of button")
+                await shows(page, "main", "As it was at 20")
+                await shows(page, "main", "broker-a")
+                await asyncio.to_thread(set_width, page, 390)
+                assert await asyncio.to_thread(fits_width, page, 390), path
+                if path == "/":
+                    await asyncio.sleep(4.0)  # the script loads other pages again every 3 s
+                    assert page.execute_script("return performance.getEntriesByType('resource').length") == 0
+                await asyncio.to_thread(click, ".past a[rel=prev]")
+                await shows(page, "main", "As it was at 20")
+                await asyncio.to_thread(click, ".past p a")
+                assert page.find_elements(By.CSS_SELECTOR, ".past") == []
+                assert page.current_url.endswith(path)
             assert complaints(page) == []

@@ -124,7 +124,7 @@ class PastFiles:
 
     # --- rows -------------------------------------------------------------------------------------------------
 
-    def visit(self, days: Iterable[date], blocks: Blocks, see: See) -> None:
+    def visit(self, days: Iterable[date], blocks: Blocks, see: See, *, with_frequent: bool = True) -> None:
         """Call ``see`` for this node's lines of the days, of indexed files for those in the chosen blocks.
 
         A line may be seen several times: when the recorder compresses a file in the meantime, and when it wrote a row
@@ -133,18 +133,18 @@ class PastFiles:
         for day in days:
             for attempt in range(MAX_READS):
                 try:
-                    self._visit(day, blocks, see)
+                    self._visit(day, blocks, see, with_frequent=with_frequent)
                     break
                 except FileNotFoundError:
                     if attempt == MAX_READS - 1:
                         raise
 
-    def _visit(self, day: date, blocks: Blocks, see: See) -> None:
+    def _visit(self, day: date, blocks: Blocks, see: See, *, with_frequent: bool) -> None:
         for file in self._files(day):
             index = self._index(file)
             chosen: Iterable[Block | None] = [None] if index is None else blocks(index)
             for block in chosen:
-                for line in lines_of(file.path, block):
+                for line in lines_of(file.path, block, with_frequent=with_frequent):
                     if line.node == self.node:
                         see(line)
 
@@ -264,7 +264,7 @@ class PastFiles:
             if row is not None and mentions(row, topic):
                 groups.add((line.cluster, line.broker_name))
 
-        self.visit(days, lambda index: index.of_topic(topic), see)
+        self.visit(days, lambda index: index.of_topic(topic), see, with_frequent=False)
         return groups
 
     def group_rows(
@@ -285,7 +285,7 @@ class PastFiles:
             if len(found) > MAX_ROWS:
                 raise TooManyRows(MAX_ROWS)
 
-        self.visit(days, lambda index: index.of_groups(groups), see)
+        self.visit(days, lambda index: index.of_groups(groups), see, with_frequent=False)
         return TopicRows(list(found.values()), self.observers(days, at_us))
 
     def latest_rows(self, days: Collection[date], at_us: int, *, cluster: str | None) -> TopicRows:
@@ -312,7 +312,7 @@ class PastFiles:
             if len(latest) > MAX_ROWS:
                 raise TooManyRows(MAX_ROWS)
 
-        self.visit(days, lambda index: index.of_kinds(lambda _: True, cluster=None), see)
+        self.visit(days, lambda index: index.of_kinds(lambda _: True, cluster=None), see, with_frequent=False)
         rows = [*own.values(), *(lean(row, "") for line in latest.values() if (row := line.row()) is not None)]
         return TopicRows(rows, [] if run is None else [run])
 

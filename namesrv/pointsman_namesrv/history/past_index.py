@@ -19,14 +19,12 @@ from typing import Any
 
 from pointsman.history.row_format import Row, detail_of, moment_of
 from pointsman.history.topic_selection import ObserverRows, joined
-from pointsman_namesrv.history.past_lines import Block, Line, read_line, texts_of
+from pointsman_namesrv.history.past_lines import NOT_INDEXED, Block, Line, read_line, texts_of
 
 VERSION = 1
 WHOLE_FILE = -1
 MAX_TOPICS = 50_000
 """Topics of one file that are indexed, about 10 MB; of more, all TOPICS rows are read for a question about one."""
-NOT_INDEXED = frozenset({"HEARTBEAT", "HEARTBEATS", "NAMESRV_ALIVE", "QUEUE_STATS"})
-"""Nine in ten rows: they are only counted."""
 
 
 @dataclass(slots=True)

@@ -11,6 +11,8 @@ from typing import BinaryIO, NamedTuple
 
 from pointsman.history.row_format import Row, good_row, microseconds
 
+NOT_INDEXED = frozenset({"HEARTBEAT", "HEARTBEATS", "NAMESRV_ALIVE", "QUEUE_STATS"})
+"""Nine in ten rows: they are only counted."""
 _PIECE = 256 * 1024
 _GZIP = 31
 """``wbits`` of zlib for a gzip member."""
@@ -22,9 +24,13 @@ _HEAD = re.compile(
     rb'"cluster": (?:null|"([^"\\]*)"), "broker_name": (?:null|"([^"\\]*)"), '
 )
 """As a name server begins a line; other lines are parsed as a whole."""
+_FREQUENT = re.compile(
+    rb'\{"schema_version": 2, "event_at": "[^"]*", "uptime_ms": \d+, "event": "(?:%s)"'
+    % "|".join(sorted(NOT_INDEXED)).encode()
+)
 _BY = b'"by": '
-_BROKER_ID = re.compile(rb'"broker_id": ?(\d{1,18}|null)[,}]')
-"""The first one of a line is the row's: a quote within a text follows a backslash."""
+_BROKER_ID = re.compile(rb'"broker_id": (\d{1,18}|null), ')
+"""Follows the head."""
 
 
 class Line(NamedTuple):
@@ -48,8 +54,12 @@ class Line(NamedTuple):
     @property
     def broker_id(self) -> int | None:
         """Return the id of the replica that it is about; None: it is about none."""
-        found = _BROKER_ID.search(self.text)
-        return None if found is None or found[1] == b"null" else int(found[1])
+        head = _HEAD.match(self.text)
+        found = None if head is None else _BROKER_ID.match(self.text, head.end())
+        if found is not None:
+            return None if found[1] == b"null" else int(found[1])
+        row = self.row()
+        return None if row is None else row["broker_id"]
 
     def row(self) -> Row | None:
         """Parse the line; None if it is not a history row after all."""
@@ -63,9 +73,14 @@ class Block(NamedTuple):
     length: int
 
 
-def lines_of(path: Path, block: Block | None = None) -> Iterator[Line]:
-    """Yield the rows of a file, or of a block of it. Those before a damage or a torn end are used. Raises OSError."""
+def lines_of(path: Path, block: Block | None = None, *, with_frequent: bool = True) -> Iterator[Line]:
+    """Yield the rows of a file, or of a block of it. Those before a damage or a torn end are used. Raises OSError.
+
+    ``with_frequent``: whether those of `NOT_INDEXED` are needed; without them a file is read in half the time.
+    """
     for _, text in texts_of(path, block):
+        if not with_frequent and _FREQUENT.match(text):
+            continue
         line = read_line(text)
         if line is not None:
             yield line

@@ -29,8 +29,8 @@ from pointsman.history.row_format import FIELDS, REPEATED, Row, detail_of, micro
 from pointsman.history.topic_history import topic_history_of
 from pointsman.history.topic_selection import days_before, mentions
 from pointsman_namesrv.history.past_files import PastFiles, Place
-from pointsman_namesrv.history.past_index import NOT_INDEXED, FileIndex
-from pointsman_namesrv.history.past_lines import Block, Line
+from pointsman_namesrv.history.past_index import FileIndex
+from pointsman_namesrv.history.past_lines import NOT_INDEXED, Block, Line
 
 MAX_EVENTS = 1_000
 """Longest page."""
@@ -303,7 +303,7 @@ def _steps(
             if topic is None or choice.row(line) is not None:
                 nearest[side] = line.at_us
 
-        files.visit([day], choice.blocks, see)
+        files.visit([day], choice.blocks, see, with_frequent=False)
 
     days = [day for day in files.days() if asked.since.date() <= day <= asked.until.date()]
     for day in reversed([day for day in days if day <= at.date()]):

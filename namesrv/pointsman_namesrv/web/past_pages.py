@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pointsman.history.past_route import ROUTE, RouteResult, View, explanation_of
+from pointsman.history.past_route import ROUTE, RouteResult, explanation_of
 from pointsman.history.replay import ReplicaView
 from pointsman.wire.broker_explanation import Fact, outage_facts
 from pointsman.wire.operator_texts import counted, duration_text, explanation, perm_text, time_text
@@ -65,6 +65,8 @@ class PastBrokerPage:
     as_of: AsOf
     cluster: str
     broker_name: str
+    is_known: bool
+    """False: rows are missing that may have changed a state."""
     wiped: bool
     replicas: Sequence[PastReplica]
     outages: Sequence[Outage]
@@ -87,6 +89,8 @@ class PastHolder:
     broker_name: str
     path: str
     """Its page at the same moment."""
+    is_known: bool
+    """False: rows are missing that may have changed it."""
     queues: tuple[str, str, str] | None
     """Read queues, write queues and permissions; None: it was not in the route."""
     note: str
@@ -204,9 +208,8 @@ def past_broker_page(found: PastAnswer, names: tuple[str, str], query: PageQuery
     timeline = timeline_of([past_event(row) for row in found.answer["events"]])
     views = [view for broker in _route(found).brokers for view in broker.views]
 
-    def shown(view: View, one: ReplicaView) -> PastReplica:
-        outage = timeline.outage_of((cluster, broker_name, one.broker_id))
-        return _replica(one, found.at, is_known=view.seen.is_known, outage=outage)
+    def shown(one: ReplicaView) -> PastReplica:
+        return _replica(one, found.at, outage=timeline.outage_of((cluster, broker_name, one.broker_id)))
 
     return PastBrokerPage(
         node=found.node,
@@ -214,8 +217,9 @@ def past_broker_page(found: PastAnswer, names: tuple[str, str], query: PageQuery
         as_of=_as_of(found, query),
         cluster=cluster,
         broker_name=broker_name,
+        is_known=all(view.seen.is_known for view in views),
         wiped=any(view.seen.wiped for view in views),
-        replicas=[shown(view, one) for view in views for one in view.seen.replicas],
+        replicas=[shown(one) for view in views for one in view.seen.replicas],
         outages=[outage for outage in reversed(timeline.outages) if not outage.is_first],
         events=[shown_event(step) for step in reversed(timeline.events)],
         command=_command(found, "why", *option("cluster", cluster), argument=broker_name),
@@ -249,25 +253,26 @@ def _holders(result: RouteResult, at: datetime) -> Iterator[PastHolder]:
         for view in broker.views:
             seen = view.seen
             notes = (
-                "" if seen.is_known else "unknown: rows of that time are missing",
+                "" if seen.is_known else "rows of that time are missing",
                 "write permission wiped by an operator" if seen.wiped else "",
                 "topic deleted by an operator" if seen.hidden else "",
             )
             queues = None
-            if seen.queues is not None and seen.is_known:
+            if seen.queues is not None:
                 read, write, perm = seen.queues
                 queues = f"{read:,}", f"{write:,}", perm_text(perm)
             yield PastHolder(
                 cluster,
                 broker_name,
                 _path_at(broker_path(cluster, broker_name), at),
+                seen.is_known,
                 queues,
                 "; ".join(filter(None, notes)),
-                [_replica(one, at, is_known=seen.is_known) for one in seen.replicas],
+                [_replica(one, at) for one in seen.replicas],
             )
 
 
-def _replica(one: ReplicaView, at: datetime, *, is_known: bool, outage: Outage | None = None) -> PastReplica:
+def _replica(one: ReplicaView, at: datetime, *, outage: Outage | None = None) -> PastReplica:
     since = "since an unknown time, before a restart of the name server"
     if one.since is not None:
         seconds = max(0.0, (at - one.since).total_seconds())
@@ -279,8 +284,7 @@ def _replica(one: ReplicaView, at: datetime, *, is_known: bool, outage: Outage |
         ("recorded", f"{time_text(one.recorded_at)} (UTC)"),
         *outage_facts(outage, at),
     ]
-    state = (one.state or UNKNOWN) if is_known else UNKNOWN
-    return PastReplica(one.broker_id, one.addr or "", state, one.planned, since if is_known else "", facts)
+    return PastReplica(one.broker_id, one.addr or "", one.state or UNKNOWN, one.planned, since, facts)
 
 
 def _route(found: PastAnswer) -> RouteResult:

@@ -10,7 +10,9 @@ from html import unescape
 from typing import Any
 from urllib.parse import quote
 
+import grpc
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
@@ -241,3 +243,9 @@ async def test_a_question_that_is_too_large_is_a_page(server: NameServerApp, mon
     answer = await page(server, "/brokers/c1/a", at(50))
     assert answer.status == 400
     assert "needs more than 50,000 rows of history" in text_of(answer)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, -62_135_596_800])
+async def test_a_moment_before_1970_is_refused_over_grpc_too(peer: Peer, seconds: int) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match="must be set, to a time after 1970"):
+        await peer.admin.GetPastBroker(admin.GetPastBrokerRequest(broker_name="a", at=Timestamp(seconds=seconds)))

@@ -92,9 +92,27 @@ def test_a_state_that_missing_rows_may_have_changed_is_unknown(server: NameServe
     page = past_topic_page(found, "orders", QUERY)
 
     holder = page.holders[1]
-    assert (holder.queues, holder.note) == (None, "unknown: rows of that time are missing")
-    assert all(one.state == UNKNOWN for one in holder.replicas)
+    assert (holder.is_known, holder.queues, holder.replicas) == (False, None, [])
+    assert holder.note == "rows of that time are missing"
+    html = rendered("past_topic.html", page, tab="/").decode()
+    assert ("not in the route" in html, 'data-label="Permission">unknown' in html) == (False, True)
     assert any(text.startswith("Rows of that moment are missing, until ") for text in page.as_of.warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("b", "Its state is unknown: rows of that time are missing."), ("c", "knows no broker of this name")],
+)
+def test_a_broker_of_unknown_state_is_not_taken_for_one_that_was_not_there(
+    server: NameServer, tmp_path: Path, name: str, text: str
+) -> None:
+    server.lost += 5
+    server.say("EXPIRED", moment(100), broker("b"), reason="SILENCE")
+    found = recorded(server, tmp_path, moment(90), kind="broker", broker_name=name, cluster="c1")
+    page = past_broker_page(found, ("c1", name), QUERY)
+
+    assert page.replicas == []
+    assert text in rendered("past_broker.html", page, tab="/").decode()
 
 
 def test_a_name_server_that_was_warming_up_is_named(tmp_path: Path) -> None:
