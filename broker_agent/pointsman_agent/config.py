@@ -12,7 +12,7 @@ from pathlib import Path
 from pointsman import config as service_config
 from pointsman.daemon.access.access_settings import AccessSettings
 from pointsman.daemon.process.logs import FORMATS, LEVELS
-from pointsman.daemon.rpc.rpc_server import GRPCIO, LISTENERS
+from pointsman.daemon.rpc.listeners import GRPCIO, LISTENERS
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.names import (
     MAX_BROKER_ID,

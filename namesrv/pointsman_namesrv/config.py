@@ -10,7 +10,7 @@ from pathlib import Path
 from pointsman import config
 from pointsman.daemon.access.access_settings import AccessSettings
 from pointsman.daemon.process import daemon_process, logs
-from pointsman.daemon.rpc.rpc_server import GRPCIO, LISTENERS
+from pointsman.daemon.rpc.listeners import GRPCIO, LISTENERS
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.names import addr_problem, registered_name_problem, text_problem
 from pointsman.setting import fault, not_one_of, outside, unusable_listen

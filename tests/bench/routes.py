@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import grpc
 
-from pointsman.daemon.rpc.rpc_server import GRPCIO, LANE
+from pointsman.daemon.rpc.listeners import GRPCIO, LANE
 from pointsman.v1.route_service_pb2 import GetTopicRouteResponse
 from tests.bench import messages
 from tests.bench.http2_load import raw_channels, raw_load

@@ -16,7 +16,7 @@ import grpc
 
 from pointsman.daemon.access.access_settings import AccessSettings
 from pointsman.daemon.process import logs
-from pointsman.daemon.rpc.rpc_server import GRPCIO
+from pointsman.daemon.rpc.listeners import GRPCIO
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.wire.channel_options import SERVER_OPTIONS
 from pointsman_namesrv.app import NameServerApp

@@ -8,7 +8,8 @@ from pointsman.clock import Clock
 from pointsman.daemon.access.access import Access
 from pointsman.daemon.rpc.call_tallies import CallMetrics
 from pointsman.daemon.rpc.handler_table import HandlerTable
-from pointsman.daemon.rpc.rpc_server import GRPCIO, RpcServer, server_options
+from pointsman.daemon.rpc.listeners import GRPCIO
+from pointsman.daemon.rpc.rpc_server import RpcServer, server_options
 from pointsman_agent.rpc.agent_refusals import LimitExceeded, stopping
 
 

@@ -28,6 +28,8 @@ INDEX_PAUSE_SECONDS = 0.2
 IDLE_SECONDS = 60.0
 """Interval of the search for files to index, once all are."""
 _LENGTH_BYTES = 4
+LISTS = ("events", "replicas", "brokers")
+"""The long list of each answer: the first of these that it has."""
 MAX_REPLY_BYTES = 2_500_000
 """So that the answer fits into one gRPC message."""
 
@@ -59,7 +61,7 @@ def _answered(files: PastFiles, asked: bytes) -> list[bytes]:
     """Return the messages of a reply: its head, and each item of its list."""
     try:
         found = answer(files, json.loads(asked))
-        name = "events" if "events" in found else "brokers"
+        name = next(name for name in LISTS if name in found)
         items = [json.dumps(item).encode() for item in found.pop(name)]
         reply: dict[str, Any] = {"answer": found, "list": name, "items": len(items)}
         if sum(map(len, items)) > MAX_REPLY_BYTES:

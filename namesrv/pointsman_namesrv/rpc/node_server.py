@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pointsman.clock import Clock
 from pointsman.daemon.access.access import ADMINS, ANY_ROLE, BROKERS, VIEWERS, Access, Limit, Rule, Rules
 from pointsman.daemon.rpc.handler_table import HandlerTable
-from pointsman.daemon.rpc.rpc_server import GRPCIO, RpcServer, Service, server_options
+from pointsman.daemon.rpc.listeners import GRPCIO
+from pointsman.daemon.rpc.rpc_server import RpcServer, Service, server_options
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from pointsman.wire.refusals import NotReady, Refusal
 from pointsman_namesrv.core.events import RecordEvents

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.daemon.rpc.rpc_server import GRPCIO, LANE
+from pointsman.daemon.rpc.listeners import GRPCIO, LANE
 from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from tests.kit.name_server.gated_store import GatedStore

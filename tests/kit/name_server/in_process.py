@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pointsman.clock import Clock
 from pointsman.daemon.access.access_settings import AccessSettings
-from pointsman.daemon.rpc.rpc_server import GRPCIO
+from pointsman.daemon.rpc.listeners import GRPCIO
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import (

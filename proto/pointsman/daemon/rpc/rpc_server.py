@@ -17,6 +17,7 @@ from pointsman.daemon.access.access import Access, Rules
 from pointsman.daemon.lane.lane_server import LaneServer
 from pointsman.daemon.monitoring import CannotListen
 from pointsman.daemon.rpc.handler_table import HandlerTable
+from pointsman.daemon.rpc.listeners import GRPCIO
 from pointsman.daemon.rpc.standard_services import HealthServicer, ReflectionServicer, StandardStreams
 from pointsman.wire.channel_options import SERVER_OPTIONS
 from pointsman.wire.refusals import LimitExceeded, Refusal
@@ -24,10 +25,6 @@ from pointsman.wire.refusals import LimitExceeded, Refusal
 if TYPE_CHECKING:
     from pointsman.daemon.tls.server_certificates import ServerCertificates
 
-GRPCIO = "grpcio"
-LANE = "lane"
-LISTENERS = (GRPCIO, LANE)
-"""Who carries the calls: grpcio's own server, or ours (``pointsman.daemon.lane``)."""
 FINAL_FLUSH_SECONDS = 0.2
 """Time for sent statuses to leave."""
 
