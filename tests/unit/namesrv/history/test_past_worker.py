@@ -6,7 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from pointsman_namesrv.history import past_worker
+from pointsman_namesrv.history.past_files import PastFiles
 from pointsman_namesrv.history.past_worker_link import MEMORY_BYTES
 from tests.kit.history.own_files import write_own_files
 from tests.spark.histories import NameServer, broker, moment
@@ -39,3 +44,18 @@ def test_a_worker_that_may_not_lower_its_priority_answers(tmp_path: Path) -> Non
     head, size = done.stdout[4:], int.from_bytes(done.stdout[:4], "big")
     found = json.loads(head[:size])["answer"]
     assert [each["broker_name"] for each in found["brokers"]] == ["a"]
+
+
+def test_the_size_of_a_grpc_message_does_not_bound_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past_worker, "MAX_REPLY_BYTES", 10)
+    server = NameServer().start(moment(0))
+    server.say("REGISTERED", moment(1), broker("a"))
+    write_own_files(tmp_path, server.rows)
+    files = PastFiles(tmp_path, "ns1:9876")
+
+    def head(**question: Any) -> Any:
+        asked = json.dumps({"at": moment(60).isoformat(), **question}).encode()
+        return json.loads(past_worker._answered(files, asked)[0])
+
+    assert head(kind="fleet")["list"] == "replicas"
+    assert head(kind="broker", broker_name="a") == {"too_large": True}
