@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -23,7 +23,7 @@ from pointsman_client import (
     TopicNotFoundError,
 )
 from pointsman_client.pointsman_grpc.links import NameServerLink
-from pointsman_ctl.servers.past_answers import PastPage
+from pointsman_ctl.servers.past_answers import MessageT, PastPage
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess, RocketmqNameServer
 from pointsman_ctl.servers.server_calls import To
 
@@ -238,31 +238,27 @@ class PointsmanNameServer(NameServerLink):
         self, request: admin.ListPastEventsRequest, limit: int, deadline: float
     ) -> PastPage[admin.BrokerEvent]:
         """Return the newest events, at most ``limit``."""
-        found: list[admin.BrokerEvent] = []
-        page = admin.ListPastEventsRequest()
-        page.CopyFrom(request)
-        while True:
-            page.page_size = min(limit - len(found), EVENTS_PER_PAGE)
+
+        async def ask(size: int, token: str) -> tuple[str, Sequence[admin.BrokerEvent], str]:
+            page = admin.ListPastEventsRequest(page_size=size, page_token=token)
+            page.MergeFrom(request)
             response = await self.call(self.admin.ListPastEvents, page, deadline=deadline)
-            found += response.events
-            page.page_token = response.next_page_token
-            if not page.page_token or len(found) >= limit:
-                return PastPage(response.node, found, is_cut=bool(page.page_token))
+            return response.node, response.events, response.next_page_token
+
+        return await _newest(ask, limit)
 
     async def changes(
         self, request: admin.ListChangesRequest, limit: int, deadline: float
     ) -> PastPage[admin.OperatorChange]:
         """Return the newest changes by operators, at most ``limit``."""
-        found: list[admin.OperatorChange] = []
-        page = admin.ListChangesRequest()
-        page.CopyFrom(request)
-        while True:
-            page.page_size = min(limit - len(found), EVENTS_PER_PAGE)
+
+        async def ask(size: int, token: str) -> tuple[str, Sequence[admin.OperatorChange], str]:
+            page = admin.ListChangesRequest(page_size=size, page_token=token)
+            page.MergeFrom(request)
             response = await self.call(self.admin.ListChanges, page, deadline=deadline)
-            found += response.changes
-            page.page_token = response.next_page_token
-            if not page.page_token or len(found) >= limit:
-                return PastPage(response.node, found, is_cut=bool(page.page_token))
+            return response.node, response.changes, response.next_page_token
+
+        return await _newest(ask, limit)
 
     async def digests(self, deadline: float) -> NodeDigests:
         """Return the digests of all routes and the operator settings."""
@@ -283,3 +279,16 @@ NameServer: TypeAlias = PointsmanNameServer | RocketmqNameServer
 def name_servers(to: To[PointsmanNameServer], access: RocketmqAccess) -> To[NameServer]:
     """Return a function from an address to a name server of either kind."""
     return lambda addr: RocketmqNameServer(addr, access) if is_rocketmq(addr) else to(addr)
+
+
+async def _newest(
+    ask: Callable[[int, str], Awaitable[tuple[str, Sequence[MessageT], str]]], limit: int
+) -> PastPage[MessageT]:
+    """Ask for pages, by size and token, until ``limit`` messages or the last page came; each answers the next token."""
+    found: list[MessageT] = []
+    token = ""
+    while True:
+        node, messages, token = await ask(min(limit - len(found), EVENTS_PER_PAGE), token)
+        found += messages
+        if not token or len(found) >= limit:
+            return PastPage(node, found, is_cut=bool(token))
