@@ -52,7 +52,7 @@ async def measure(report: Report) -> None:
     )
 
 
-async def _load(report: Report, main: Main, *, is_name_server: bool) -> Load:
+async def _load(report: Report, main: Main[[]], *, is_name_server: bool) -> Load:
     what = "fleet" if is_name_server else "fleet, bare echo"
     async with worker(main) as server, AsyncExitStack() as stack:
         empty, addr, share = await server.ask("rss"), await server.ask("addr"), BROKERS // CLIENTS

@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import date, timedelta
-from functools import partial
 from pathlib import Path
 
 import grpc
@@ -51,7 +50,7 @@ async def measure(report: Report, *, fleet: Fleet = FLEET) -> None:
             "index",
             f"{time.monotonic() - began:.1f} s for {written.rows:,} rows; {sizes[1]:.1f} MB beside {sizes[0]:.0f} MB",
         )
-        async with worker(partial(name_server, history=str(history), node=NODE)) as server:
+        async with worker(name_server, history=str(history), node=NODE) as server:
             await _questions(report, fleet, server)
             await _queries_beside(report, fleet, server)
 

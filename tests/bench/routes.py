@@ -35,7 +35,7 @@ async def measure(report: Report) -> None:
             await _measure(report, ours, bare, brokers=brokers)
     report.subject(f"The same on both listeners, {CONNECTIONS} connections: CPU time of the server per call")
     for brokers in BROKERS:
-        async with worker(name_server) as grpcio, worker(name_server, None, None, LANE) as lane:
+        async with worker(name_server) as grpcio, worker(name_server, listener=LANE) as lane:
             await _measure_listeners(report, {GRPCIO: grpcio, LANE: lane}, brokers=brokers)
 
 

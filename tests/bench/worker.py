@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import multiprocessing
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import uvloop
 
 ANSWER_SECONDS = 180.0
 STOP_SECONDS = 20.0
 
+P = ParamSpec("P")
 Commands = Mapping[str, Callable[..., Any]]
-Main = Callable[..., Coroutine[Any, Any, None]]
+Main = Callable[Concatenate[Connection, P], Coroutine[Any, Any, None]]
 
 
 class Worker:
@@ -56,10 +58,11 @@ class Worker:
 
 
 @asynccontextmanager
-async def worker(main: Main, *arguments: object) -> AsyncIterator[Worker]:
-    """Run ``main(pipe, *arguments)`` in a separate process during the block."""
+async def worker(main: Main[P], *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[Worker]:
+    """Run ``main(pipe, *args, **kwargs)`` in a separate process during the block."""
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_run, args=(main, theirs, *arguments), daemon=True)
+    run = functools.partial(_run, main, theirs, *args, **kwargs)
+    process = multiprocessing.get_context("spawn").Process(target=run, daemon=True)
     process.start()
     theirs.close()
     peer = Worker(ours)
@@ -85,6 +88,6 @@ async def serve_commands(pipe: Connection, commands: Commands) -> None:
         pipe.send(await answer if inspect.isawaitable(answer) else answer)
 
 
-def _run(main: Main, pipe: Connection, *arguments: object) -> None:
+def _run(main: Main[P], pipe: Connection, *args: P.args, **kwargs: P.kwargs) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main(pipe, *arguments))
+        runner.run(main(pipe, *args, **kwargs))
