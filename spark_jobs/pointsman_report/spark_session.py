@@ -44,6 +44,9 @@ SETTINGS = {
     # On disk, the default, S3A needs the default local file system.
     "spark.hadoop.fs.s3a.fast.upload.buffer": "bytebuffer",
     "spark.sql.parquet.compression.codec": "zstd",
+    # Files of days on which nothing happened are a hundred times as large in memory, and a join would send such a table
+    # to each task as if it were small.
+    "spark.sql.sources.fileCompressionFactor": "50",
     # Without this, the folders of a table with more than 32 days are listed by a job with one task per folder.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "20000",
     "spark.ui.showConsoleProgress": "false",

@@ -229,7 +229,8 @@ def _charge_sums(
 
 
 def _penalty_days(context: Context, sums: DataFrame, at_end: DataFrame, state: DataFrame) -> DataFrame:
-    return penalty_days(sums, at_end.select(*_BROKER_DAY), state, parameters=context.parameters.flapping)
+    known, parameters = at_end.select(*_BROKER_DAY), context.parameters.flapping
+    return penalty_days(sums, known, state, first_day=context.first_day, parameters=parameters)
 
 
 def _scored_days(context: Context, charged: DataFrame, starts: DataFrame, state: DataFrame) -> DataFrame:

@@ -191,11 +191,15 @@ def running_sums(charges: DataFrame, *, parameters: FlapParameters) -> DataFrame
     return totalled.withColumns({"room": room, "decay": F.lit(1.0) / F.col("growth"), "points_so_far": so_far})
 
 
-def penalty_days(sums: DataFrame, known: DataFrame, yesterday: DataFrame, *, parameters: FlapParameters) -> DataFrame:
-    """Fold each broker's days: ``penalty_start`` and ``penalty_end``, ``charge_count``, ``charged_points``.
+def penalty_days(
+    sums: DataFrame, known: DataFrame, yesterday: DataFrame, *, first_day: date, parameters: FlapParameters
+) -> DataFrame:
+    """Carry each broker's penalty through its days.
+
+    Columns: ``penalty_start`` and ``penalty_end``, ``charge_count``, ``charged_points``.
 
     ``known`` has ``dt`` and the instance, every day from a broker's first; ``yesterday`` is the broker state of the day
-    before.
+    before ``first_day``.
 
     One row per known broker and day; key: ``dt``, instance.
     """
@@ -205,16 +209,29 @@ def penalty_days(sums: DataFrame, known: DataFrame, yesterday: DataFrame, *, par
         F.count("*").alias("charge_count"),
         F.max("points_so_far").alias("charged_points"),
     )
-    # Without a charge the ceiling never cuts.
-    dense = known.join(by_day, on=["dt", *INSTANCE], how="left").fillna(
-        {"total": 0.0, "room": parameters.ceiling, "charge_count": 0, "charged_points": 0.0}
-    )
+    # Only the days with charges are folded, because most brokers have few or none.
     day = F.struct("dt", "total", "room", "charge_count", "charged_points")
-    brokers = dense.groupBy(*INSTANCE).agg(F.sort_array(F.collect_list(day)).alias("days"))
-    carried = yesterday.select(*INSTANCE, "penalty")
-    overnight = 2.0 ** (-24 * 60 / parameters.half_life_minutes)
-    folded = brokers.join(carried, on=list(INSTANCE), how="left").withColumn("days", _fold(overnight))
-    return folded.select(*INSTANCE, F.inline("days"))
+    brokers = by_day.groupBy(*INSTANCE).agg(F.sort_array(F.collect_list(day)).alias("days"))
+    day_before, overnight = F.date_sub(utc_days.lit_day(first_day), 1), 2.0 ** (-24 * 60 / parameters.half_life_minutes)
+    # The ceiling may have been lowered since.
+    penalty = F.least("penalty", F.lit(parameters.ceiling)).alias("penalty")
+    carried = yesterday.select(*INSTANCE, F.struct(day_before.alias("dt"), penalty).alias("carried"))
+    began = F.coalesce("carried", F.struct(day_before.alias("dt"), F.lit(0.0).alias("penalty")))
+    folded = brokers.join(carried, on=list(INSTANCE), how="left").withColumn("days", _fold(began, overnight))
+    charged = folded.select(*INSTANCE, F.inline("days"))
+    days = known.join(charged, on=["dt", *INSTANCE], how="left").join(carried, on=list(INSTANCE), how="left")
+    until_yesterday = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(Window.unboundedPreceding, -1)
+    ended = F.when(F.col("penalty_end").isNotNull(), F.struct("dt", F.col("penalty_end").alias("penalty")))
+    last = F.coalesce(F.last(ended, ignorenulls=True).over(until_yesterday), began)
+    start = F.coalesce("penalty_start", _decayed(F.col("last"), F.col("dt"), overnight))
+    return days.withColumn("last", last).select(
+        *INSTANCE,
+        "dt",
+        F.coalesce("charge_count", F.lit(0)).alias("charge_count"),
+        F.coalesce("charged_points", F.lit(0.0)).alias("charged_points"),
+        start.alias("penalty_start"),
+        F.coalesce("penalty_end", start * overnight).alias("penalty_end"),
+    )
 
 
 def penalties(sums: DataFrame, starts: DataFrame) -> DataFrame:
@@ -275,20 +292,28 @@ def mark(parameters: FlapParameters) -> Column:
     return F.when(raised, F.lit(True)).when(cleared, F.lit(False))
 
 
-def _fold(overnight: float) -> Column:
+def _decayed(last: Column, day: Column, overnight: float) -> Column:
+    """The penalty at the beginning of a day; ``last`` has an earlier day (``dt``) and the ``penalty`` at its end."""
+    return last["penalty"] * F.pow(F.lit(overnight), F.datediff(day, last["dt"]) - 1)
+
+
+def _fold(began: Column, overnight: float) -> Column:
     """An array of days with the penalty carried through them, by a higher-order function (no Python in the loop)."""
     shape = "array<struct<dt:date,charge_count:bigint,charged_points:double,penalty_start:double,penalty_end:double>>"
-    begin = F.struct(F.coalesce("penalty", F.lit(0.0)).alias("penalty"), F.array().cast(shape).alias("days"))
+    begin = F.struct(began["dt"].alias("dt"), began["penalty"].alias("penalty"), F.array().cast(shape).alias("days"))
 
     def step(so_far: Column, day: Column) -> Column:
-        end = (day["total"] + F.least(so_far["penalty"], day["room"])) * F.lit(overnight)
+        start = _decayed(so_far, day["dt"], overnight)
+        end = (day["total"] + F.least(start, day["room"])) * F.lit(overnight)
         scored = F.struct(
             day["dt"].alias("dt"),
             day["charge_count"].alias("charge_count"),
             day["charged_points"].alias("charged_points"),
-            so_far["penalty"].alias("penalty_start"),
+            start.alias("penalty_start"),
             end.alias("penalty_end"),
         )
-        return F.struct(end.alias("penalty"), F.concat(so_far["days"], F.array(scored)).alias("days"))
+        return F.struct(
+            day["dt"].alias("dt"), end.alias("penalty"), F.concat(so_far["days"], F.array(scored)).alias("days")
+        )
 
     return F.aggregate("days", begin, step, lambda so_far: so_far["days"])

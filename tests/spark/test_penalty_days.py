@@ -1,0 +1,115 @@
+"""The penalty carried from day to day, also over days without charges: against plain Python, and night by night."""
+
+from __future__ import annotations
+
+import random
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from pointsman_report.parameters import FlapParameters
+from pointsman_report.transforms.flap_penalty import penalty_days, running_sums
+
+pytestmark = pytest.mark.spark
+
+FIRST, DAYS, BROKERS = date(2026, 3, 1), 9, 12
+DAY_US, EPOCH = 86_400_000_000, date(1970, 1, 1)
+CEILING = 3_000.0
+Charges = list[tuple[int, int, float]]
+"""Of one broker: number of the day, microsecond of the day, points."""
+
+
+def charged(seed: int) -> dict[str, Charges]:
+    """Most brokers have few days with charges, some have none, one has many on each."""
+    rng = random.Random(seed)
+    counts = [0, 0, 40, *(rng.randrange(1, 6) for _ in range(BROKERS - 3))]
+    return {
+        f"broker-{number}": sorted(
+            (rng.randrange(DAYS), rng.randrange(DAY_US), float(rng.choice((100, 500, 1_000)))) for _ in range(count)
+        )
+        for number, count in enumerate(counts)
+    }
+
+
+def plain(charges: Charges, parameters: FlapParameters, *, before: float) -> list[tuple[float, float]]:
+    """The penalty at the start and at the end of each day, charge by charge."""
+    half_life_us = parameters.half_life_minutes * 60e6
+    penalty, found = before, []
+    for number in range(DAYS):
+        start, at = penalty, 0
+        for _, charged_at, points in (charge for charge in charges if charge[0] == number):
+            penalty = min(CEILING, penalty * 0.5 ** ((charged_at - at) / half_life_us) + points)
+            at = charged_at
+        penalty *= 0.5 ** ((DAY_US - at) / half_life_us)
+        found.append((start, penalty))
+    return found
+
+
+def day(number: int) -> date:
+    return FIRST + timedelta(days=number)
+
+
+def computed(
+    spark: SparkSession,
+    brokers: dict[str, Charges],
+    before: dict[str, float],
+    parameters: FlapParameters,
+    *,
+    first: int,
+    last: int,
+) -> list[Row]:
+    def rows(values: list[tuple[Any, ...]], columns: str) -> DataFrame:
+        return spark.createDataFrame(values, columns)
+
+    instance = "cluster string, broker_name string, broker_id long"
+    numbers = range(first, last + 1)
+    charges = rows(
+        [
+            (day(number), "c", name, 0, (day(number) - EPOCH).days * DAY_US + at, "DOWN", points)
+            for name, own in brokers.items()
+            for number, at, points in own
+            if number in numbers
+        ],
+        f"dt date, {instance}, at long, cause string, points double",
+    )
+    known = rows([(day(number), "c", name, 0) for name in brokers for number in numbers], f"dt date, {instance}")
+    yesterday = rows([("c", name, 0, penalty) for name, penalty in before.items()], f"{instance}, penalty double")
+    sums = running_sums(charges, parameters=parameters)
+    return penalty_days(sums, known, yesterday, first_day=day(first), parameters=parameters).collect()
+
+
+@pytest.mark.parametrize("half_life_minutes", [15, 1_000, 20_000])
+def test_a_penalty_decays_over_days_without_charges_in_one_pass_and_night_by_night(
+    spark: SparkSession, half_life_minutes: int
+) -> None:
+    parameters = FlapParameters(half_life_minutes=half_life_minutes, ceiling=CEILING)
+    brokers = charged(half_life_minutes)
+    # The last one's is above today's ceiling: it is as if it had been so before.
+    before = {"broker-1": 700.0, "broker-2": 2_000.0, "broker-3": 5_000.0}
+    expected = {
+        (name, day(number)): each
+        for name, charges in brokers.items()
+        for number, each in enumerate(plain(charges, parameters, before=min(CEILING, before.get(name, 0.0))))
+    }
+    counts = {
+        (name, day(number)): sum(charge[0] == number for charge in charges)
+        for name, charges in brokers.items()
+        for number in range(DAYS)
+    }
+
+    in_one_pass = computed(spark, brokers, before, parameters, first=0, last=DAYS - 1)
+
+    nightly: list[Row] = []
+    state = before
+    for number in range(DAYS):
+        night = computed(spark, brokers, state, parameters, first=number, last=number)
+        nightly += night
+        state = {row.broker_name: row.penalty_end for row in night}
+    for rows in (in_one_pass, nightly):
+        assert len(rows) == BROKERS * DAYS
+        assert {(row.broker_name, row.dt): row.charge_count for row in rows} == counts
+        for row in rows:
+            penalties = (row.penalty_start, row.penalty_end)
+            assert penalties == pytest.approx(expected[row.broker_name, row.dt], rel=1e-9, abs=1e-9), row
