@@ -43,7 +43,7 @@ from pointsman_namesrv.rpc.admin import AdminServicer
 from pointsman_namesrv.rpc.inspection import Node
 from pointsman_namesrv.rpc.live_queue_queries import LiveQueueQueries
 from pointsman_namesrv.rpc.node_server import ADMIN_RULES, ROUTE_RULES, NodeServer, services_of
-from pointsman_namesrv.rpc.past_queries import PastQueries
+from pointsman_namesrv.rpc.past_queries import PastQueries, PastQuestions
 from pointsman_namesrv.rpc.registration import RegistrationServicer
 from pointsman_namesrv.rpc.route_responses import RouteResponses
 from pointsman_namesrv.rpc.routes import RouteServicer
@@ -392,6 +392,7 @@ class NameServerApp:
         routes = RouteServicer(core, self.responses, hub, lifecycle=lifecycle, clock=clock, metrics=metrics)
         history = Path(config.history.directory) if config.history.enabled else None
         past = PastWorkerLink(history, node=node, clock=clock, metrics=PastMetrics(metrics.registry))
+        questions = PastQuestions(clock)
         live_queues = LiveQueueQueries(core, self.live_queues, clock=clock, metrics=metrics, node=node)
         admin = AdminServicer(
             core,
@@ -403,7 +404,7 @@ class NameServerApp:
             node=self._shown(node),
             settings=settings,
             administration=Administration(core, hidden_namespaces=config.history.hide_kv),
-            past=PastQueries(past, clock=clock, node=node),
+            past=PastQueries(past, questions, clock=clock, node=node),
         )
         peers = PeerComparison(config.peers, admin, core=core, boot=self._boot, clock=clock, metrics=metrics)
         fleet = Fleet(
@@ -454,7 +455,7 @@ class NameServerApp:
             remoting=remoting,
             peers=peers,
             documents=documents_of(sources),
-            past_pages=PastSource(past.ask, sources.node),
+            past_pages=PastSource(past.ask, questions, sources.node),
         )
 
     def _snapshot_keeper(self, last_row: Callable[[], HistoryMark]) -> SnapshotKeeper | None:

@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 
 import click
 from google.protobuf.json_format import MessageToDict
-from google.protobuf.struct_pb2 import Value
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -17,7 +16,7 @@ from pointsman.history.past_route import RouteResult, merged
 from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.json_document import Document, to_document
-from pointsman.wire.operator_texts import detail_text, explanation, time_text
+from pointsman.wire.operator_texts import detail_text, explanation, setting_text, time_text
 from pointsman_ctl.options.command_options import in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.moment_options import FORMS, moment_option
@@ -230,8 +229,8 @@ def _change_parts(
             time_text(each.at),
             printable(change.by) + claimed,
             printable(f"{change.what} of {target}" if target else change.what),
-            _value_text(change.before) if change.HasField("before") else "unknown",
-            _value_text(change.after),
+            setting_text(MessageToDict(change.before)) if change.HasField("before") else "unknown",
+            setting_text(MessageToDict(change.after)),
             _servers_cell(each, pages),
             printable(change.undo) or "-",
         )
@@ -249,15 +248,6 @@ def _broker_text(event: admin.BrokerEvent) -> str:
     who = event.identity
     name = "/".join(filter(None, (who.cluster, who.broker_name)))
     return printable(f"{name}/{who.broker_id}" if who.addr else name) or "-"
-
-
-def _value_text(value: Value) -> str:
-    found = MessageToDict(value)
-    if isinstance(found, dict):
-        return detail_text(found)
-    if found is None or isinstance(found, bool):
-        return {None: "-", True: "yes", False: "no"}[found]
-    return printable(str(found))
 
 
 def _servers_cell(found: Merged[MessageT], pages: Sequence[PastPage[MessageT]]) -> Text:

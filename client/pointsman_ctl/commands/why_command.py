@@ -17,6 +17,7 @@ from pointsman.wire.broker_explanation import (
     event_sentence,
     gone_facts,
     gone_since,
+    outage_document,
     outage_facts,
     position_of_status,
     replica_facts,
@@ -24,7 +25,7 @@ from pointsman.wire.broker_explanation import (
 )
 from pointsman.wire.json_document import Document, enum_name, to_document
 from pointsman.wire.operator_texts import earlier_runs_text, moment_text, time_text, utc_of
-from pointsman.wire.outage_timeline import NOT_ROUTED, Outage, Position, TimelineEvent, timeline_of
+from pointsman.wire.outage_timeline import NOT_ROUTED, Position, TimelineEvent, timeline_of
 from pointsman_ctl.options.command_options import in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.moment_options import at_option
@@ -100,7 +101,7 @@ def _why_then(invocation: Invocation, broker: str, cluster: str, at: datetime, l
 
     def document(response: admin.GetPastBrokerResponse) -> Document:
         outages = timeline_of(response.events).outages
-        return to_document(response) | {"outages": list(map(_to_outage, outages))}
+        return to_document(response) | {"outages": list(map(outage_document, outages))}
 
     def parts() -> Iterable[RenderableType]:
         yield Text(f"at {time_text(at)} (UTC)", style="bold")
@@ -142,27 +143,11 @@ def to_why_document(broker_name: str, nodes: Iterable[NodeResponse[BrokerHistory
             "earlierRuns": response.earlier_runs,
             "brokers": list(map(to_document, response.brokers)),
             "guards": [to_document(response.guards[cluster]) for cluster in clusters],
-            "outages": list(map(_to_outage, response.timeline.outages)),
+            "outages": list(map(outage_document, response.timeline.outages)),
             "events": [to_document(step.event) for step in response.timeline.events[-limit:]],
         }
 
     return {"brokerName": broker_name, **node_documents(nodes, history)}
-
-
-def _to_outage(outage: Outage) -> Document:
-    cluster, broker_name, broker_id = outage.position
-    return {
-        "cluster": cluster,
-        "brokerName": broker_name,
-        "brokerId": broker_id,
-        "beganAt": moment_text(outage.began_at),
-        "beginKnown": outage.is_begin_known,
-        "endedAt": moment_text(outage.ended_at) if outage.ended_at else None,
-        "seconds": outage.seconds,
-        "planned": outage.is_planned,
-        "plannedSeconds": outage.planned_seconds,
-        "newProcess": outage.has_new_process,
-    }
 
 
 def why_parts(nodes: Sequence[NodeResponse[BrokerHistory]], *, limit: int, now: datetime) -> Iterable[RenderableType]:

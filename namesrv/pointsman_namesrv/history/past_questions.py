@@ -161,8 +161,13 @@ def _read_events(question: Mapping[str, Any]) -> Events:
 
 
 def _page(files: PastFiles, asked: Events, *, whole_clusters: frozenset[str] = frozenset()) -> Answer:
-    """Return the newest events first, and the token of the next page; ``whole_clusters``: also events of these."""
-    days = [day for day in files.days() if asked.since.date() <= day <= asked.until.date()]
+    """Return the newest events first, the token of the next page, and the first day of the history.
+
+    ``whole_clusters``: also events of these.
+    """
+    every_day = files.days()
+    days = [day for day in every_day if asked.since.date() <= day <= asked.until.date()]
+    first_day = every_day[0].isoformat() if every_day else None
     groups = None
     if asked.topic is not None:
         groups = files.groups_with(asked.topic, [days_before(asked.since)[0], *days], cluster=asked.cluster)
@@ -176,12 +181,12 @@ def _page(files: PastFiles, asked: Events, *, whole_clusters: frozenset[str] = f
         before = token[1] if token is not None and day == token[0] else None
         for place, row in _rows_of_day(files, day, choice, before, most=asked.limit + 1):
             if len(found) == asked.limit or size > MAX_ANSWER_BYTES:
-                return {"events": found, "next_page_token": last}
+                return {"events": found, "next_page_token": last, "first_day": first_day}
             shown = _shown(row, as_change=asked.only_changes)
             size += len(json.dumps(shown))
             found.append(shown)
             last = "/".join(map(str, (day.isoformat(), *place)))
-    return {"events": found, "next_page_token": ""}
+    return {"events": found, "next_page_token": "", "first_day": first_day}
 
 
 def _rows_of_day(

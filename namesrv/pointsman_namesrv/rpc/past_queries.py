@@ -31,16 +31,21 @@ EVENTS_SPAN = timedelta(days=1)
 CHANGES_SPAN = timedelta(days=7)
 
 
-class PastQueries:
-    """Encodes requests as questions, and answers as responses."""
+Question = dict[str, Any]
+"""As :mod:`~pointsman_namesrv.history.past_questions` describes it."""
 
-    def __init__(self, worker: PastWorkerLink, *, clock: Clock, node: str) -> None:
-        self._worker = worker
+
+class PastQuestions:
+    """Checks requests about the past and makes questions of them. Each method raises InvalidRequest.
+
+    May be called by any thread.
+    """
+
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._node = node
 
-    async def get_past_route(self, request: wire.GetPastRouteRequest) -> wire.GetPastRouteResponse:
-        """Return the route of a topic at a moment."""
+    def route(self, request: wire.GetPastRouteRequest) -> Question:
+        """Return the question for the route of a topic at a moment."""
         refuse_if_any(
             chain(
                 field_violations("topic", request.topic, registered_name_problem(request.topic)),
@@ -48,20 +53,10 @@ class PastQueries:
                 self._moment_violations(at=request.at),
             )
         )
-        found = await self._worker.ask(
-            {"kind": "route", "topic": request.topic, "at": _text(request.at), "cluster": request.cluster or None}
-        )
-        brokers, slices = found.pop("brokers"), self._slices()
-        response = wire.GetPastRouteResponse(route=ParseDict(found, Struct()), node=self._node)
-        listed = response.route.fields["brokers"].list_value
-        listed.SetInParent()
-        for broker in brokers:
-            ParseDict(broker, listed.values.add())
-            await slices.pause()
-        return response
+        return {"kind": "route", "topic": request.topic, "at": _text(request.at), "cluster": request.cluster or None}
 
-    async def get_past_broker(self, request: wire.GetPastBrokerRequest) -> wire.GetPastBrokerResponse:
-        """Return the replicas of a broker name at a moment, and its events up to then."""
+    def broker(self, request: wire.GetPastBrokerRequest) -> Question:
+        """Return the question for the replicas of a broker name at a moment, and its events up to then."""
         refuse_if_any(
             chain(
                 name_violations("broker_name", request.broker_name),
@@ -69,63 +64,30 @@ class PastQueries:
                 self._moment_violations(at=request.at),
             )
         )
-        limit = size_of_page("limit", request.limit, default=DEFAULT_BROKER_EVENTS, most=MAX_EVENTS)
-        found = await self._worker.ask(
-            {
-                "kind": "broker",
-                "broker_name": request.broker_name,
-                "at": _text(request.at),
-                "cluster": request.cluster or None,
-                "limit": limit,
-            }
-        )
-        response, slices = wire.GetPastBrokerResponse(node=self._node), self._slices()
-        for row in found["events"]:
-            response.events.append(past_event(row))
-            await slices.pause()
-        for server in found["name_servers"]:
-            response.node_state, response.rows_missing = server["state"], server["rows_missing"]
-        for broker in found["brokers"]:
-            for view in broker["views"]:
-                response.replicas.extend(past_replicas(broker, view))
-        return response
+        return {
+            "kind": "broker",
+            "broker_name": request.broker_name,
+            "at": _text(request.at),
+            "cluster": request.cluster or None,
+            "limit": size_of_page("limit", request.limit, default=DEFAULT_BROKER_EVENTS, most=MAX_EVENTS),
+        }
 
-    async def list_past_events(self, request: wire.ListPastEventsRequest) -> wire.ListPastEventsResponse:
-        """Return one page of events."""
+    def events(self, request: wire.ListPastEventsRequest) -> Question:
+        """Return the question for one page of events."""
         refuse_if_any(chain(self._span_violations(request), _topic_violations(request), _kind_violations(request)))
-        found = await self._worker.ask(
-            {
-                **self._page(request, span=EVENTS_SPAN),
-                "kind": "events",
-                "topic": request.topic or None,
-                "kinds": list(request.kinds),
-            }
-        )
-        slices = self._slices()
-        response = wire.ListPastEventsResponse(next_page_token=found["next_page_token"], node=self._node)
-        for row in found["events"]:
-            response.events.append(past_event(row))
-            await slices.pause()
-        return response
+        return {
+            **self._page(request, span=EVENTS_SPAN),
+            "kind": "events",
+            "topic": request.topic or None,
+            "kinds": list(request.kinds),
+        }
 
-    async def list_changes(self, request: wire.ListChangesRequest) -> wire.ListChangesResponse:
-        """Return one page of changes by operators."""
+    def changes(self, request: wire.ListChangesRequest) -> Question:
+        """Return the question for one page of changes by operators."""
         refuse_if_any(self._span_violations(request))
-        found = await self._worker.ask({**self._page(request, span=CHANGES_SPAN), "kind": "changes"})
-        slices = self._slices()
-        response = wire.ListChangesResponse(next_page_token=found["next_page_token"], node=self._node)
-        for change in found["events"]:
-            response.changes.append(_change(change))
-            await slices.pause()
-        return response
+        return {**self._page(request, span=CHANGES_SPAN), "kind": "changes"}
 
-    def _slices(self) -> Slices:
-        """An answer may have a thousand parts, and each takes a part of a millisecond to encode."""
-        return Slices(self._clock, pause=PAUSE_SECONDS)
-
-    def _page(
-        self, request: wire.ListPastEventsRequest | wire.ListChangesRequest, *, span: timedelta
-    ) -> dict[str, Any]:
+    def _page(self, request: wire.ListPastEventsRequest | wire.ListChangesRequest, *, span: timedelta) -> Question:
         until = _moment(request.until) if request.HasField("until") else self._clock.utc_now()
         since = _moment(request.since) if request.HasField("since") else until - span
         return {
@@ -144,7 +106,12 @@ class PastQueries:
         yield from admin_codec.optional_names(cluster=request.cluster, broker_name=request.broker_name)
         yield from by_violations(request.by)
         given = {name: getattr(request, name) for name in ("since", "until") if request.HasField(name)}
-        yield from self._moment_violations(is_past=False, **given)
+        wrong = list(self._moment_violations(is_past=False, **given))
+        yield from wrong
+        if len(given) == 2 and not wrong:
+            since, until = _moment(request.since), _moment(request.until)
+            if until < since:
+                yield FieldViolation("until", f"{until.isoformat()} is before since, {since.isoformat()}")
         if request.page_token and not _is_token(request.page_token):
             yield token_violation(request.page_token)
 
@@ -156,9 +123,65 @@ class PastQueries:
                 yield FieldViolation(field, "must be a time from year 1 to 9999")
                 continue
             if moment.seconds <= 0:
-                yield FieldViolation(field, "must be set, to a time after 1970")
+                given = f", not {at.isoformat()}" if moment.ByteSize() else ""
+                yield FieldViolation(field, f"must be set, to a time after 1970{given}")
             elif is_past and at > self._clock.utc_now():
                 yield FieldViolation(field, f"{at.isoformat()} is in the future")
+
+
+class PastQueries:
+    """Encodes requests as questions, and answers as responses."""
+
+    def __init__(self, worker: PastWorkerLink, questions: PastQuestions, *, clock: Clock, node: str) -> None:
+        self._worker = worker
+        self._questions = questions
+        self._clock = clock
+        self._node = node
+
+    async def get_past_route(self, request: wire.GetPastRouteRequest) -> wire.GetPastRouteResponse:
+        """Return the route of a topic at a moment."""
+        found = await self._worker.ask(self._questions.route(request))
+        brokers, slices = found.pop("brokers"), self._slices()
+        response = wire.GetPastRouteResponse(route=ParseDict(found, Struct()), node=self._node)
+        listed = response.route.fields["brokers"].list_value
+        listed.SetInParent()
+        for broker in brokers:
+            ParseDict(broker, listed.values.add())
+            await slices.pause()
+        return response
+
+    async def get_past_broker(self, request: wire.GetPastBrokerRequest) -> wire.GetPastBrokerResponse:
+        """Return the replicas of a broker name at a moment, and its events up to then."""
+        found = await self._worker.ask(self._questions.broker(request))
+        response, slices = past_broker(found, node=self._node), self._slices()
+        for row in found["events"]:
+            response.events.append(past_event(row))
+            await slices.pause()
+        return response
+
+    async def list_past_events(self, request: wire.ListPastEventsRequest) -> wire.ListPastEventsResponse:
+        """Return one page of events."""
+        found = await self._worker.ask(self._questions.events(request))
+        slices = self._slices()
+        response = wire.ListPastEventsResponse(next_page_token=found["next_page_token"], node=self._node)
+        for row in found["events"]:
+            response.events.append(past_event(row))
+            await slices.pause()
+        return response
+
+    async def list_changes(self, request: wire.ListChangesRequest) -> wire.ListChangesResponse:
+        """Return one page of changes by operators."""
+        found = await self._worker.ask(self._questions.changes(request))
+        slices = self._slices()
+        response = wire.ListChangesResponse(next_page_token=found["next_page_token"], node=self._node)
+        for change in found["events"]:
+            response.changes.append(past_change(change))
+            await slices.pause()
+        return response
+
+    def _slices(self) -> Slices:
+        """An answer may have a thousand parts, and each takes a part of a millisecond to encode."""
+        return Slices(self._clock, pause=PAUSE_SECONDS)
 
 
 def _topic_violations(request: wire.ListPastEventsRequest) -> Iterator[FieldViolation]:
@@ -232,6 +255,17 @@ def _identity(row: Mapping[str, Any]) -> broker_pb2.BrokerIdentity | None:
     )
 
 
+def past_broker(found: Mapping[str, Any], *, node: str) -> wire.GetPastBrokerResponse:
+    """Encode the answer about a broker name without its events."""
+    response = wire.GetPastBrokerResponse(node=node)
+    for server in found["name_servers"]:
+        response.node_state, response.rows_missing = server["state"], server["rows_missing"]
+    for broker in found["brokers"]:
+        for view in broker["views"]:
+            response.replicas.extend(past_replicas(broker, view))
+    return response
+
+
 def past_replicas(broker: Mapping[str, Any], view: Mapping[str, Any]) -> Iterator[wire.PastReplica]:
     """Encode the replicas of a broker name in one name server's view."""
     for one in view["replicas"]:
@@ -246,7 +280,8 @@ def past_replicas(broker: Mapping[str, Any], view: Mapping[str, Any]) -> Iterato
         )
 
 
-def _change(change: Mapping[str, Any]) -> wire.OperatorChange:
+def past_change(change: Mapping[str, Any]) -> wire.OperatorChange:
+    """Encode a change by an operator."""
     encoded = wire.OperatorChange(
         changed_at=_stamp(change["event_at"]),
         event=change["event"],

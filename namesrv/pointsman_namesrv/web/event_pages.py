@@ -1,4 +1,4 @@
-"""The pages of events, and of what operators changed. Pure."""
+"""The page of events. Pure."""
 
 from __future__ import annotations
 
@@ -9,27 +9,13 @@ from datetime import datetime
 from pointsman.names import name_problem
 from pointsman.wire.operator_texts import detail_text, explanation
 from pointsman_namesrv.core.events import EventKind
-from pointsman_namesrv.core.model import GroupKey, Reason
+from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.history.row import Record
-from pointsman_namesrv.web.page_data import EventsData
+from pointsman_namesrv.web.page_data import EventsData, NodeFacts
 from pointsman_namesrv.web.page_links import broker_path, command, option
 from pointsman_namesrv.web.page_query import Paged, PageQuery, paged
 
 PARAMETERS = ("broker", "cluster", "topic", "kind", "state", "by", "since", "until", "page")
-CHANGE_PARAMETERS = ("broker", "cluster", "topic", "kind", "by", "since", "until", "page")
-CHANGES = frozenset(
-    {
-        EventKind.PERM_CHANGED,
-        EventKind.TOPIC_DELETED,
-        EventKind.KV_CHANGED,
-        EventKind.GUARD_ON,
-        EventKind.GUARD_OFF,
-        EventKind.MAINTENANCE_ON,
-        EventKind.MAINTENANCE_OFF,
-        EventKind.UNREGISTERED,
-    }
-)
-"""Kinds that an operator may cause; only those with the reason ADMIN, or an author, are changes of operators."""
 BY = "by"
 
 
@@ -57,7 +43,6 @@ class EventsPage:
 
     data: EventsData
     query: PageQuery
-    title: str
     records: Paged[ShownRecord]
     kinds: Sequence[str]
     in_memory: int
@@ -68,19 +53,24 @@ class EventsPage:
 
 def events_page(data: EventsData, query: PageQuery) -> EventsPage:
     """Show all events in memory. Raises InvalidRequest."""
-    line = _command(data, query, "events", ("broker", "topic", "cluster", "kind", "by"))
-    return _page(data, query, list(_all(data)), title="Events", line=line)
+    records = [record for records in data.by_name.values() for record in records]
+    kinds = sorted({record.event.kind.value for record in records})
+    found = sorted(_matched(records, query, kinds), key=lambda record: record.order, reverse=True)
+    part = paged(found, query)
+    return EventsPage(
+        data=data,
+        query=query,
+        records=Paged([shown(each) for each in part.rows], part.found, part.first, part.before, part.after),
+        kinds=kinds,
+        in_memory=len(records),
+        oldest=min((record.event_at for record in records), default=None),
+        choices={"cluster": sorted({key.cluster for key in data.by_name})[:60]},
+        command=same_command(data.node, query, "events", ("broker", "topic", "cluster", "kind", BY)),
+    )
 
 
-def changes_page(data: EventsData, query: PageQuery) -> EventsPage:
-    """Show what operators changed. Raises InvalidRequest."""
-    changes = [record for record in _all(data) if is_change(record)]
-    line = _command(data, query, "changes", ("broker", "cluster", "by"))
-    return _page(data, query, changes, title="Changes", line=line)
-
-
-def _command(data: EventsData, query: PageQuery, name: str, options: Sequence[str]) -> str:
-    """Return the command that shows the same from the files of the history.
+def same_command(node: NodeFacts, query: PageQuery, name: str, options: Sequence[str]) -> str:
+    """Return the command that shows the same from the files of the history; ``options``: those beside its times.
 
     It takes no name outside the grammar, and no time in the future.
     """
@@ -88,37 +78,10 @@ def _command(data: EventsData, query: PageQuery, name: str, options: Sequence[st
     usable = {each: value for each, value in values.items() if each in {"kind", BY} or name_problem(value) is None}
     for each in ("since", "until"):
         at = query.moment(each)
-        if at is not None and at <= data.node.at:
+        if at is not None and at <= node.at:
             usable[each] = f"{at:%Y-%m-%dT%H:%M:%SZ}"
     words = [word for each, value in usable.items() for word in option(each, value)]
-    return command(data.node.peers or (data.node.addr,), name, *words)
-
-
-def is_change(record: Record) -> bool:
-    """Return whether an operator made it."""
-    event = record.event
-    return event.kind in CHANGES and (event.reason is Reason.ADMIN or BY in event.detail)
-
-
-def _all(data: EventsData) -> Iterator[Record]:
-    return (record for records in data.by_name.values() for record in records)
-
-
-def _page(data: EventsData, query: PageQuery, records: Sequence[Record], *, title: str, line: str) -> EventsPage:
-    kinds = sorted({record.event.kind.value for record in records})
-    found = sorted(_matched(records, query, kinds), key=lambda record: record.order, reverse=True)
-    part = paged(found, query)
-    return EventsPage(
-        data=data,
-        query=query,
-        title=title,
-        records=Paged([shown(each) for each in part.rows], part.found, part.first, part.before, part.after),
-        kinds=kinds,
-        in_memory=len(records),
-        oldest=min((record.event_at for record in records), default=None),
-        choices={"cluster": sorted({key.cluster for key in data.by_name})[:60]},
-        command=line,
-    )
+    return command(node.peers or (node.addr,), name, *words)
 
 
 def _matched(records: Iterable[Record], query: PageQuery, kinds: Sequence[str]) -> Iterator[Record]:

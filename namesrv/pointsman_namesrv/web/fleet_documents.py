@@ -145,7 +145,7 @@ async def queues(fleet: Fleet, query: Query, pause: Pause) -> object:
 
 async def _live(fleet: Fleet, query: Query, pause: Pause, *lists: str) -> object:
     request = admin_service_pb2.ListLiveQueuesRequest(
-        cluster=query.text("cluster"), topic=query.text("topic"), limit=_limit(query.text("limit"))
+        cluster=query.text("cluster"), topic=query.text("topic"), limit=limit_of(query.text("limit"))
     )
     found = await fleet.admin.list_live_queues(request, pause)
     response = {
@@ -162,7 +162,7 @@ async def events(fleet: Fleet, query: Query, _pause: Pause) -> object:
     """Return the last events, oldest first, each as in ``pointsmanctl why``. Raises InvalidRequest."""
     cluster, broker = query.text("cluster"), query.text("broker")
     refuse_if_any(admin_codec.optional_names(cluster=cluster, broker=broker))
-    limit = _limit(query.text("limit"))
+    limit = limit_of(query.text("limit"))
     if broker:
         records = fleet.recent.of(broker, cluster=cluster)[-limit:]
     else:
@@ -212,7 +212,8 @@ def is_held(group: Group, replica: Replica) -> bool:
     return group.replicas.get(replica.identity.broker_id) is replica
 
 
-def _limit(text: str) -> int:
+def limit_of(text: str) -> int:
+    """Return the number of rows that a parameter asks for. Raises InvalidRequest."""
     if not text:
         return DEFAULT_LIMIT
     limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

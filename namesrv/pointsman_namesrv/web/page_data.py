@@ -5,9 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
+from pointsman.history.operator_changes import OperatorChange
 from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman_namesrv.core.departed import AbsentBroker
 from pointsman_namesrv.core.flap_penalties import FlapScore
@@ -206,6 +207,23 @@ class EventsData:
     """Oldest first; an empty broker name: those of the complete cluster."""
     known_since: datetime
     """The time from which on events are in memory: the start, or before it what was read back from the history."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesData:
+    """What operators changed, from the history, or as far as it is in memory."""
+
+    node: NodeFacts
+    changes: Sequence[OperatorChange]
+    """The newest first."""
+    since: datetime | None
+    """Of the history that was read; None: these are in memory."""
+    first_day: date | None
+    """Of the history; None: there is none."""
+    is_cut: bool
+    """Whether there are older ones in that time."""
+    problem: str
+    """Why they are those in memory; empty: they are from the history."""
 
 
 class ClientKind(NamedTuple):

@@ -25,6 +25,16 @@ def group_path(group: str) -> str:
     return f"/groups/{quote(group, safe='')}"
 
 
+def names_at(listed: str, path: str) -> tuple[str, ...] | None:
+    """Return the names in a path, in their order, for the words in capitals of a listed one; None: it is another."""
+    parts, pattern = path.split("/"), listed.split("/")
+    if len(pattern) != len(parts):
+        return None
+    pairs = list(zip(parts, pattern, strict=True))
+    names = tuple(part for part, word in pairs if word.isupper())
+    return names if all(names) and all(word.isupper() or part == word for part, word in pairs) else None
+
+
 def with_parameters(path: str, parameters: Mapping[str, str]) -> str:
     """Return a path with those parameters that have a value."""
     query = urlencode([(name, value) for name, value in parameters.items() if value])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
@@ -73,6 +74,16 @@ class PageQuery:
         """Return the address with other parameters; a change of any but the page leads to the first page."""
         kept = {name: value for name, value in self.parameters.items() if name != "page"}
         return with_parameters(self.path, kept | changes)
+
+
+@contextmanager
+def parameters_named(**names: str) -> Iterator[None]:
+    """Name the fields of a request, which a refusal names, as the parameters that they came from."""
+    try:
+        yield
+    except InvalidRequest as refusal:
+        named = (FieldViolation(names.get(each.field, each.field), each.description) for each in refusal.violations)
+        raise InvalidRequest(list(named)) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from pointsman_namesrv.web import (
     broker_name_page,
+    change_page,
     connected_page,
     event_pages,
     fleet_page,
@@ -15,6 +16,7 @@ from pointsman_namesrv.web import (
     past_pages,
     topic_pages,
 )
+from pointsman_namesrv.web.page_links import names_at
 from pointsman_namesrv.web.page_query import AT, PageQuery
 from pointsman_namesrv.web.page_rendering import rendered
 from pointsman_namesrv.web.page_source import PageSource
@@ -95,7 +97,8 @@ def _events(source: PageSource, _names: Names, query: PageQuery) -> bytes:
 
 
 def _changes(source: PageSource, _names: Names, query: PageQuery) -> bytes:
-    return rendered("events.html", event_pages.changes_page(source.events(), query), tab="/changes")
+    page = change_page.changes_page(source.changes(change_page.checked(query)), query)
+    return rendered("changes.html", page, tab="/changes")
 
 
 def _connected(source: PageSource, _names: Names, query: PageQuery) -> bytes:
@@ -130,19 +133,12 @@ PAGES = (
     Page("/groups", (_QUEUES,), group_pages.PARAMETERS, _groups),
     Page("/groups/GROUP", (_QUEUES,), (), _group),
     Page("/events", (_EVENTS,), event_pages.PARAMETERS, _events),
-    Page("/changes", (_EVENTS,), event_pages.CHANGE_PARAMETERS, _changes),
+    Page("/changes", (_EVENTS, "ListChanges"), change_page.PARAMETERS, _changes),
     Page("/connected", ("ListBrokers", "ListWatchers", "GetNodeInfo"), (), _connected),
 )
 
 
 def page_at(path: str) -> tuple[Page, Names] | None:
     """Return the page at a path, with the names in it; None: there is none."""
-    parts = path.split("/")[1:]
-    for page in PAGES:
-        pattern = page.listed.split("/")[1:]
-        if len(pattern) != len(parts):
-            continue
-        names = [part for part, word in zip(parts, pattern, strict=True) if word.isupper()]
-        if all(names) and all(word.isupper() or part == word for part, word in zip(parts, pattern, strict=True)):
-            return page, tuple(names)
-    return None
+    found = ((page, names_at(page.listed, path)) for page in PAGES)
+    return next(((page, names) for page, names in found if names is not None), None)

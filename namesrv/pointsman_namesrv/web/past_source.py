@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from pointsman.names import registered_name_problem
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, field_violations, refuse_if_any, shown
 from pointsman_namesrv.core.request_rules import name_violations
+from pointsman_namesrv.rpc.past_queries import PastQuestions, Question
 from pointsman_namesrv.web.loop_documents import TooManyRequests
 from pointsman_namesrv.web.page_data import NodeFacts
 
@@ -20,6 +21,7 @@ WAIT_SECONDS = 8.0
 EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
 """The steps of an earlier moment would begin before 1970."""
 
+T = TypeVar("T")
 Ask = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 """Answers a question of :mod:`~pointsman_namesrv.history.past_questions`."""
 
@@ -35,13 +37,14 @@ class PastAnswer:
 
 
 class PastSource:
-    """The facts of a moment. Each method blocks for WAIT_SECONDS at most.
+    """The facts of a moment, and what happened. Each method blocks for WAIT_SECONDS at most.
 
     Raises InvalidRequest, HistoryOff, TooManyQuestions, QuestionTooLarge, PastUnreadable, TooManyRequests, NotReady.
     """
 
-    def __init__(self, ask: Ask, node: Callable[[], NodeFacts]) -> None:
+    def __init__(self, ask: Ask, questions: PastQuestions, node: Callable[[], NodeFacts]) -> None:
         """Must run in the event loop."""
+        self.questions = questions
         self._ask = ask
         self._node = node
         self._loop = asyncio.get_running_loop()
@@ -61,21 +64,31 @@ class PastSource:
         refuse_if_any(field_violations("topic", topic, registered_name_problem(topic)))
         return self._answer({"kind": "route", "topic": topic}, at)
 
+    def answer(self, question: Question, *, within: float | None = None) -> tuple[NodeFacts, dict[str, Any]]:
+        """Return the name server and its answer; ``within``: the longest wait in seconds, instead of WAIT_SECONDS."""
+
+        async def asked() -> tuple[NodeFacts, dict[str, Any]]:
+            return self._node(), await self._ask(question)
+
+        return self._from_loop(asked(), WAIT_SECONDS if within is None else within)
+
     def _answer(self, question: Mapping[str, Any], at: datetime) -> PastAnswer:
-        asked = self._asked({**question, "at": at.isoformat(), "steps": True}, at)
+        return self._from_loop(self._asked({**question, "at": at.isoformat(), "steps": True}, at), WAIT_SECONDS)
+
+    def _from_loop(self, asked: Coroutine[Any, Any, T], within: float) -> T:
         try:
             future = asyncio.run_coroutine_threadsafe(asked, self._loop)
         except RuntimeError:  # the loop is closed
             asked.close()
             raise NotReady("this name server is stopping; use another one") from None
         try:
-            return future.result(WAIT_SECONDS)
+            return future.result(within)
         except concurrent.futures.CancelledError:
             raise NotReady("this name server is stopping; use another one") from None
         except TimeoutError:
             future.cancel()
             raise TooManyRequests(
-                f"the history was not read within {WAIT_SECONDS:g} s; retry, or use pointsmanctl, which waits longer"
+                f"the history was not read within {within:g} s; retry, or use pointsmanctl, which waits longer"
             ) from None
 
     async def _asked(self, question: Mapping[str, Any], at: datetime) -> PastAnswer:

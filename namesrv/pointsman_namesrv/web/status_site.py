@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote
 
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, Refusal, shown
-from pointsman_namesrv.web.loop_documents import LoopDocuments, Query
+from pointsman_namesrv.web.loop_documents import LoopDocuments, Query, json_texts
 from pointsman_namesrv.web.page_query import PageQuery
 from pointsman_namesrv.web.page_rendering import PAGE_POLICY, rendered_error
 from pointsman_namesrv.web.page_source import PresentSource
 from pointsman_namesrv.web.pages import PAGES, page_at
+from pointsman_namesrv.web.past_documents import PAST_PATHS, past_path_at
 from pointsman_namesrv.web.past_source import PastSource
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ _JSON: Mapping[str, _Path] = {
     "/v1/queues": _Path("ListLiveQueues", ("cluster", "topic", "limit")),
     ROUTES: _Path("GetTopicRoute", ("cluster", "zone")),
 }
-LISTED = (*(page.listed for page in PAGES), *_JSON, "/metrics", "/healthz")
+LISTED = (*(page.listed for page in PAGES), *_JSON, *PAST_PATHS, "/metrics", "/healthz")
 
 
 class PathNotFound(Refusal):
@@ -138,25 +139,34 @@ class StatusSite:
     def _respond(self, environ: WSGIEnvironment) -> bytes | _Html | Refusal:
         # WSGI passes the bytes of a path as Latin-1.
         path = environ["PATH_INFO"].encode("latin-1", "replace").decode("utf-8", "replace")
-        page = page_at(path)
+        page, past = page_at(path), past_path_at(path)
         topic = path.removeprefix(ROUTES) if path.startswith(ROUTES) else ""
         found = _JSON.get(ROUTES if topic else path)
-        if (found is None and page is None) or path == ROUTES:
+        if (found is None and page is None and past is None) or path == ROUTES:
             raise PathNotFound(f"unknown path {shown(path)}; use {', '.join(LISTED)}")
         if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
             raise MethodNotAllowed(f"{shown(environ['REQUEST_METHOD'])} is not allowed; use GET or HEAD")
-        methods = page[0].methods if page is not None else (found.method,) if found is not None else ()
+        methods: tuple[str, ...] = ()
+        allowed: tuple[str, ...] = ()
+        if page is not None:
+            methods, allowed = page[0].methods, page[0].parameters
+        elif past is not None:
+            methods, allowed = (past[0].method,), past[0].parameters
+        elif found is not None:
+            methods, allowed = (found.method,), found.parameters
         host, peer = environ.get("HTTP_HOST", ""), environ.get("REMOTE_ADDR", "")
         for method in methods:
             self._authorise(environ.get("HTTP_AUTHORIZATION"), method, host, f"{peer} (HTTP)")
-        allowed = page[0].parameters if page is not None else found.parameters if found is not None else ()
         parameters = _parameters(environ.get("QUERY_STRING", ""), allowed)
         if self.documents is None or self.past is None:
             raise NotReady("this name server is starting; retry in a second")
+        query = PageQuery(quote(path), dict(parameters))
         if page is not None:
             of, names = page
-            query = PageQuery(quote(path), dict(parameters))
-            return _Html(of.html(PresentSource(self.documents), self.past, names, query))
+            return _Html(of.html(PresentSource(self.documents, self.past), self.past, names, query))
+        if past is not None:
+            of_past, name = past
+            return "".join((*json_texts(of_past.document(self.past, name, query)), "\n")).encode()
         if topic:
             return self.documents.get(Query("routes", (*parameters, ("topic", topic))))
         return self.documents.get(Query(path.removeprefix("/v1/"), parameters))

@@ -68,6 +68,12 @@ class OperatorChange:
             "undo": self.undo,
         }
 
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> OperatorChange:
+        """Read what `as_dict` returns."""
+        facts = {name: value for name, value in document.items() if name != "before_known"}
+        return cls(**facts, is_before_known=document["before_known"])
+
 
 def operator_change(row: Row) -> OperatorChange | None:
     """Return the change that a row records; None if no operator caused it."""

@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict
 from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
-from pointsman.wire.json_document import enum_name
+from pointsman.wire.json_document import Document, enum_name
 from pointsman.wire.operator_texts import (
     HANGS,
     change_text,
@@ -19,6 +19,7 @@ from pointsman.wire.operator_texts import (
     evidence_text,
     explanation,
     hang_text,
+    moment_text,
     outage_text,
     reason_text,
     time_text,
@@ -130,3 +131,20 @@ def _probe_text(health: broker_pb2.BrokerHealth) -> str:
         if health.HasField("ever_passed"):
             text += ", passed before" if health.ever_passed else ", never passed"
     return text + (f": {printable(health.detail)}" if health.detail else "")
+
+
+def outage_document(outage: Outage) -> Document:
+    """Render an outage as JSON."""
+    cluster, broker_name, broker_id = outage.position
+    return {
+        "cluster": cluster,
+        "brokerName": broker_name,
+        "brokerId": broker_id,
+        "beganAt": moment_text(outage.began_at),
+        "beginKnown": outage.is_begin_known,
+        "endedAt": moment_text(outage.ended_at) if outage.ended_at else None,
+        "seconds": outage.seconds,
+        "planned": outage.is_planned,
+        "plannedSeconds": outage.planned_seconds,
+        "newProcess": outage.has_new_process,
+    }

@@ -174,6 +174,15 @@ def detail_text(detail: Mapping[str, object]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {_value_text(value)}" for name, value in sorted(detail.items()))
 
 
+def setting_text(value: object) -> str:
+    """Show the value of a setting, as the history records it: of an object its fields; ``-``: none."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return printable(value)
+    return detail_text(value) if isinstance(value, Mapping) else _value_text(value)
+
+
 def _value_text(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]

@@ -2,8 +2,8 @@
 // The page is complete without this: it only loads the same address again, and replaces the parts that changed.
 const EVERY_MS = 3000, PATIENCE_MS = 9000;
 const byId = (id) => document.getElementById(id);
-// The past stays as it is: its page is not loaded again.
-const isPast = new URLSearchParams(location.search).get("at");
+// The past stays as it is, and one reader at a time asks the history: such a page is not loaded again.
+const isStill = new URLSearchParams(location.search).get("at") || byId("main").hasAttribute("data-still");
 let since = null, timer = 0;
 function replaceChanged(fresh) {
   for (const part of document.querySelectorAll("[data-live]")) {
@@ -44,7 +44,7 @@ async function refresh() {
     timer = setTimeout(refresh, EVERY_MS);
   }
 }
-if (!isPast) {
+if (!isStill) {
   document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
   timer = setTimeout(refresh, EVERY_MS);
 }

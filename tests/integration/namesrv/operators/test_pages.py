@@ -198,7 +198,6 @@ async def test_the_page_of_a_broker_explains_it_as_why_does(server: NameServerAp
         ("/topics/paid", ["No broker that has it is up", "c2/gone/0 GONE SILENCE"]),
         ("/groups/%25g", ["900", "pointsmanctl --namesrv", "offsets %g"]),
         ("/events?kind=EXPIRED", ["1 to 1 of 1 events", "c2/gone/0"]),
-        ("/changes?by=zoe", ["1 to 1 of 1 events", "MAINTENANCE_ON"]),
         ("/brokers/c1/sick", ["A maintenance window of this broker name is open for another", "by zoe"]),
         ("/brokers/c2/-t", ["An operator wiped the write permission of its topics", "why --cluster=c2 -- -t"]),
         ("/connected", ["agent", "No client watches a topic", "[remoting] listen"]),

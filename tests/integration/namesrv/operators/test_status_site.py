@@ -527,4 +527,6 @@ async def test_the_curl_commands_of_the_readme_work_as_pasted(server: NameServer
         "nodes",
         "nodes",
         "absentBrokers",
+        "events",
+        "changes",
     ]

@@ -1,4 +1,4 @@
-"""Events and operators' changes: filters, and which events are changes."""
+"""Events: filters, order, the command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind
 from pointsman_namesrv.core.model import BrokerIdentity, GroupKey, Reason
 from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
 from pointsman_namesrv.history.row import Record
-from pointsman_namesrv.web.event_pages import changes_page, events_page
+from pointsman_namesrv.web.event_pages import events_page
 from pointsman_namesrv.web.page_data import EventsData
 from pointsman_namesrv.web.page_query import PageQuery
 from tests.kit.ctl.command_line import parsed
@@ -76,27 +76,11 @@ def test_an_unknown_kind_is_refused() -> None:
     assert numbers(kind="KV_CHANGED") == []
 
 
-def test_changes_are_what_operators_did() -> None:
-    page = changes_page(DATA, PageQuery("/changes", {}))
-    assert [(each.kind, each.by) for each in page.records.rows] == [
-        ("GUARD_OFF", "max"),
-        ("UNREGISTERED", "zoe"),
-        ("TOPIC_DELETED", "max"),
-        ("PERM_CHANGED", "zoe"),
-    ]
-    assert page.records.rows[0].text == "the guard of its cluster is off: by an operator; mode OFF"
-    assert (page.records.rows[1].place, page.records.rows[1].path) == ("c1/a/0", "/brokers/c1/a")
-    assert (page.records.rows[0].place, page.records.rows[0].path) == ("c1", "")
-
-
 def test_the_commands_are_read_by_the_command_line() -> None:
     parameters = {"broker": "-a", "cluster": "c1", "kind": "EXPIRED", "by": "zoe $x", "since": "2026-11-28T11:07Z"}
     read, found = parsed(events_page(DATA, PageQuery("/events", parameters)).command)
     assert (read, found["broker"], found["cluster"], found["kinds"]) == ("events", "-a", "c1", ("EXPIRED",))
     assert (found["by"], found["since"]) == ("zoe $x", datetime(2026, 11, 28, 11, 7, tzinfo=UTC))
-
-    read, found = parsed(changes_page(DATA, PageQuery("/changes", {"broker": "a", "by": "zoe"})).command)
-    assert (read, found["broker"], found["by"]) == ("changes", "a", "zoe")
 
 
 def test_what_the_command_line_refuses_is_not_in_the_command() -> None:
