@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
+from datetime import datetime
+from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
+from grpc_status import rpc_status
 
+from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2 import RegisterBrokerResponse
 from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
+from pointsman.wire.error_details import read_status
 from tests.bench.worker import serve_commands
+from tests.kit.http_answer import ask
 from tests.kit.name_server import wire
 
 WATCH = "/pointsman.v1.RouteService/WatchTopicRoutes"
@@ -24,6 +33,10 @@ STREAMS_A_CONNECTION = 900
 BATCH = 100
 PADDING = "n" * 105
 """A topic name of the review: 110 characters and more."""
+WIDE, NARROW, NOISY = "wide", "narrow", "noisy"
+"""Of the history of the test: a topic of all brokers and one of some, a broker with more events than an answer has."""
+PAGE_ASKERS = 4
+REFUSED_SECONDS = 0.1
 OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", -1),
@@ -33,7 +46,7 @@ OPTIONS = [
 
 
 async def greedy(pipe: Connection, addr: str) -> None:
-    """Obey ``fill`` and ``knock`` until the pipe ends."""
+    """Obey the commands of :class:`Greedy` until the pipe ends."""
     async with AsyncExitStack() as stack:
         await serve_commands(pipe, Greedy(addr, stack).commands())
 
@@ -59,6 +72,7 @@ class Greedy:
             "stay_silent": self._stay_silent,
             "widen": self._widen,
             "stall": self._stall,
+            "ask_the_past": self._ask_the_past,
         }
 
     async def _channel(self) -> grpc.aio.Channel:
@@ -175,6 +189,54 @@ class Greedy:
 
         await asyncio.gather(*(keep(channel) for channel in channels for _ in range(STREAMS_A_CONNECTION)))
         return opened
+
+    async def _ask_the_past(self, seconds: float, askers: int, at: str, port: int) -> dict[str, int]:
+        """Ask large questions about a moment without pause, over gRPC and as pages; return how each ended.
+
+        After a refusal they pause only so that its own rate is not what is measured.
+        """
+        ends, until = Counter[str](), time.monotonic() + seconds
+        asked = list(_large_questions(datetime.fromisoformat(at)))
+
+        async def over_grpc(number: int) -> None:
+            stub = AdminServiceStub(await self._channel())
+            for kind, request in cycle([*asked[number % len(asked) :], *asked[: number % len(asked)]]):
+                if time.monotonic() > until:
+                    return
+                try:
+                    await getattr(stub, kind)(request, timeout=60)
+                    ends[kind] += 1
+                except grpc.aio.AioRpcError as error:
+                    details = read_status(rpc_status.from_call(error))
+                    wait = float(details.facts.get("retry_after_seconds", "0"))
+                    end = f"{error.code().name} {details.code or error.details()}"
+                    ends[f"{end} with a time" if wait >= 1 else end] += 1
+                    await asyncio.sleep(REFUSED_SECONDS)
+
+        async def as_pages() -> None:
+            while time.monotonic() < until:
+                answer = await ask(port, f"/?at={at.replace('+', '%2B')}")
+                wait = int(answer.headers.get("Retry-After", "0"))
+                ends[f"page {answer.status}{' with a time' if wait >= 1 else ''}"] += 1
+                if wait:
+                    await asyncio.sleep(REFUSED_SECONDS)
+
+        await asyncio.gather(*map(over_grpc, range(askers)), *(as_pages() for _ in islice(range(askers), PAGE_ASKERS)))
+        return dict(ends)
+
+
+def _large_questions(at: datetime) -> Iterator[tuple[str, Message]]:
+    """Yield a call of the AdminService, and its request, for each kind of question."""
+    route = admin.GetPastRouteRequest(topic=WIDE)
+    few = admin.GetPastRouteRequest(topic=NARROW)
+    broker = admin.GetPastBrokerRequest(broker_name=NOISY, limit=1_000)
+    for request in (route, few, broker):
+        request.at.FromDatetime(at)
+    events, changes = admin.ListPastEventsRequest(page_size=1_000), admin.ListChangesRequest(page_size=1_000)
+    for listed in (events, changes):
+        listed.until.FromDatetime(at)
+    yield from (("GetPastRoute", route), ("GetPastRoute", few), ("GetPastBroker", broker))
+    yield from (("ListPastEvents", events), ("ListChanges", changes))
 
 
 def _watching(channel: grpc.aio.Channel, method: str = WATCH) -> Any:  # bytes to bytes

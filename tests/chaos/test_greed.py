@@ -10,6 +10,8 @@ import struct
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import grpc
@@ -21,15 +23,19 @@ from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import STREAMS_A_BROKER
 from pointsman_namesrv.config import RoutesConfig
+from pointsman_namesrv.core.events import EventKind
+from pointsman_namesrv.history.past_worker_link import MEMORY_BYTES
 from pointsman_namesrv.rpc import register_call
 from pointsman_namesrv.rpc.watch_hub import MAX_UNREAD_BYTES, ROOM_SECONDS
+from tests.bench.histories.writing import NodeHistory
 from tests.bench.servers import bare_server
 from tests.bench.worker import Worker, worker
 from tests.chaos.conftest import Report
-from tests.chaos.greedy_clients import greedy
+from tests.chaos.greedy_clients import NARROW, NOISY, WIDE, greedy
 from tests.kit.broker.rocketmq.frames import ask, broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import remoting_peer
 from tests.kit.name_server import wire
+from tests.kit.name_server.events import QUEUES, broker_event, topics_event
 from tests.kit.name_server.process import RealNameServer, real_name_server
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
@@ -286,3 +292,75 @@ async def test_clients_that_read_nothing_starve_none_that_reads(tmp_path: Path, 
                 latencies.append(time.monotonic() - started)
         report(f"10 lists of {size / 1e6:.1f} MB beside 400 unread ones: at most {max(latencies) * 1e3:.0f} ms")
         assert server.rss_bytes() < MEMORY_MAX
+
+
+PAST_BROKERS, WITH_NARROW, NOISY_EVENTS, ROUTINE_ROWS = 10_000, 1_000, 60_000, 300_000
+PAST_HOURS = 26.0
+"""Over a midnight, so that a question reads two days."""
+PAST_SECONDS = 40.0
+ASKERS = 32
+ANSWERS_BYTES = 32 * 2**20
+"""What answers about the past may take in the server itself."""
+
+
+def write_large_history(folder: Path) -> datetime:
+    """Write a past of the most brokers, with more rows of one than an answer may have; return a moment at its end."""
+    began_at = datetime.now(UTC) - timedelta(hours=PAST_HOURS)
+    history = NodeHistory(folder, node="node-1", boot_id="b1", began_at=began_at)
+    history.write(0.0, replace(broker_event(EventKind.NAMESRV_STARTED), broker=None))
+    history.write(0.0, replace(broker_event(EventKind.NAMESRV_READY), broker=None))
+    span = (PAST_HOURS - 1.0) * 3_600.0
+    for number in range(PAST_BROKERS):
+        registered = broker_event(name=f"{'b' * 60}-{number}")
+        topics = {WIDE: QUEUES} | ({NARROW: QUEUES} if number < WITH_NARROW else {})
+        at = span * number / PAST_BROKERS
+        history.write(at, registered)
+        history.write(at, replace(topics_event(topics), broker=registered.broker))
+        for _ in range(ROUTINE_ROWS // PAST_BROKERS):
+            history.write(at, replace(registered, kind=EventKind.HEARTBEATS))
+        for _ in range(NOISY_EVENTS // PAST_BROKERS):
+            history.write(at, broker_event(EventKind.LATE_HEARTBEAT, NOISY, detail={"text": "x" * 1_000}))
+    history.close()
+    return began_at + timedelta(seconds=span)
+
+
+def worker_bytes(server_pid: int) -> tuple[int, int]:
+    """The most address space and the most resident memory that the worker for the past has had; 0: it does not run."""
+    children = Path(f"/proc/{server_pid}/task/{server_pid}/children").read_text(encoding="ascii").split()
+    found = (0, 0)
+    for child in children:
+        status = Path(f"/proc/{child}/status").read_text(encoding="ascii")
+        peak, resident = (re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE) for name in ("VmPeak", "VmHWM"))
+        if peak is not None and resident is not None:
+            found = max(found[0], int(peak[1]) * 1024), max(found[1], int(resident[1]) * 1024)
+    return found
+
+
+async def test_questions_about_the_past_without_pause_stay_within_their_memory(tmp_path: Path, report: Report) -> None:
+    at = write_large_history(tmp_path / "history")
+    settings = {"history.read_back_hours": 0}
+    async with real_name_server(tmp_path, settings=settings) as server, honest(server.addr) as client:
+        async with worker(greedy, server.addr) as taker:
+            await asyncio.sleep(CALM_SECONDS)
+            quiet, before = client.p99(), server.rss_bytes()
+            port = int(server.monitoring_addr.rpartition(":")[2])
+            asking = taker.begin("ask_the_past", PAST_SECONDS, ASKERS, at.isoformat(), port)
+            grown, most, resident = 0, 0, 0
+            while not asking.done():
+                await asyncio.sleep(0.2)
+                grown = max(grown, server.rss_bytes() - before)
+                most, resident = (max(pair) for pair in zip((most, resident), worker_bytes(server.pid), strict=True))
+            ends = await asking
+        p99 = client.p99()
+        starts = await server.metric("pointsman_namesrv_past_worker_starts_total")
+    report(", ".join(f"{count} x {end}" for end, count in sorted(ends.items())))
+    report(
+        f"worker {resident / 1e6:.0f} MB, {most / 1e6:.0f} MB mapped, {starts:.0f} starts; server {grown / 1e6:.0f} MB "
+        f"more; p99 of others {p99 * 1e3:.1f} ms, quiet {quiet * 1e3:.1f} ms"
+    )
+    assert 0 < most <= MEMORY_BYTES
+    assert grown < ANSWERS_BYTES
+    assert ends["RESOURCE_EXHAUSTED TOO_MANY_QUESTIONS with a time"] > 0
+    assert "RESOURCE_EXHAUSTED TOO_MANY_QUESTIONS" not in ends, "each says when to retry"
+    assert ends["FAILED_PRECONDITION QUESTION_TOO_LARGE"] > 0, "of the broker with too many rows"
+    assert {"GetPastRoute", "ListPastEvents", "ListChanges"} <= set(ends)

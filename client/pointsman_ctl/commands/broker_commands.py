@@ -20,6 +20,7 @@ from pointsman.wire.operator_texts import (
     earlier_runs_text,
     evidence_text,
     guard_text,
+    reading_text,
     reason_text,
 )
 from pointsman.wire.wire_time import seconds_of
@@ -44,8 +45,8 @@ def brokers(invocation: Invocation, cluster: str) -> int:
     """Show every broker's state at each name server.
 
     REASON is why a broker is not UP, LAST HEARTBEAT the time since then. Lines below the table show failing probes,
-    operator settings, flapping brokers, and brokers that departed unplanned. Queries all servers listed; exits 1 if
-    one failed.
+    operator settings, flapping brokers, and brokers that departed unplanned. A server that still reads its history
+    after a start is marked: the last two may not be complete. Queries all servers listed; exits 1 if one failed.
 
     \b
     States:
@@ -56,7 +57,7 @@ def brokers(invocation: Invocation, cluster: str) -> int:
       OUT           registered but not routed: its probe fails
 
     \b
-    JSON: nodes[].{addr, node, nodeState,
+    JSON: nodes[].{addr, node, nodeState, earlierRuns,
             conditions[].{cluster, brokerName, condition},
             guards[].{as in guard}, gone[].{as in flapping}, brokers[]}
           or {addr, error};
@@ -172,6 +173,7 @@ def to_brokers_document(response: NodeBrokers) -> Document:
     return {
         "node": response.node,
         "nodeState": enum_name(response.info, "state"),
+        "earlierRuns": enum_name(response.info, "earlier_runs"),
         "brokers": list(map(to_document, response.brokers)),
         "conditions": [
             {"cluster": cluster, "brokerName": broker_name, "condition": NO_MASTER}
@@ -193,6 +195,8 @@ def brokers_parts(nodes: Sequence[NodeResponse[NodeBrokers]]) -> Iterable[Render
 
 
 def _brokers_of_node(response: NodeBrokers) -> Iterable[RenderableType]:
+    if missing := reading_text(response.info):
+        yield Text(missing, style="dim")
     if response.brokers:
         yield _status_table(response.brokers)
         yield from _remarks(response.brokers)

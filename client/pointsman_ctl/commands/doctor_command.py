@@ -24,6 +24,7 @@ from pointsman_ctl.commands.fleet_checks import (
     node_findings,
     not_checked,
     queue_findings,
+    reading_notes,
     reported,
     unchecked_findings,
 )
@@ -77,8 +78,9 @@ def doctor(invocation: Invocation, name: str, cluster: str) -> int:
       groups        the flags of `groups` that need action
     With NAME:
       topic         no broker up, not writable or readable, one broker name
-                    left, no master, wiped, missing or differing at a name
-                    server, findings of `queues`
+                    left, no master, wiped, an order configuration beyond its
+                    queues, missing or differing at a name server, findings of
+                    `queues`
       broker        what is checked of brokers above, states that differ; its
                     state at each name server is shown with the rule
       group         members that are stuck, fall behind or differ, findings of
@@ -108,6 +110,7 @@ def doctor(invocation: Invocation, name: str, cluster: str) -> int:
     diagnosis = _Diagnosis()
     if found:
         check = _check_name if name else _check_fleet
+        diagnosis.notes += reading_notes(found)
         check(invocation, nodes, name, cluster, diagnosis)
     if name and found and not diagnosis.matched:
         return _fail_unknown(invocation, nodes, name, cluster)

@@ -13,7 +13,7 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.broker_explanation import position_of_status, replica_facts, since_text
 from pointsman.wire.json_document import enum_name
-from pointsman.wire.operator_texts import counted, duration_text, guard_text, names_text, utc_of
+from pointsman.wire.operator_texts import counted, duration_text, guard_text, names_text, reading_text, utc_of
 from pointsman.wire.outage_timeline import Position
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import NameServerFailedError, PointsmanError, RequestRejectedError
@@ -104,6 +104,13 @@ def _guard_findings(addr: str, guard: admin.GuardStatus) -> Iterator[DoctorFindi
         yield DoctorFinding(ALARM, "GUARD_ON", guard.cluster, text, f"{see}; {undo}" if is_set else see, (addr,))
     elif is_set:
         yield DoctorFinding(WARNING, "GUARD_SET", guard.cluster, text, undo, (addr,))
+
+
+def reading_notes(found: Sequence[tuple[str, NodeAnswers]]) -> Iterator[str]:
+    """Yield the name servers that still read their history."""
+    for addr, answers in found:
+        if missing := reading_text(answers.info):
+            yield f"{addr}: {missing}"
 
 
 def unchecked_findings(found: Sequence[tuple[str, NodeAnswers]], parts: Iterable[str]) -> Iterator[DoctorFinding]:

@@ -67,7 +67,25 @@ def topic_findings(topic: str, found: Found, *, now: datetime) -> Iterator[Docto
             remedy = f"{command('add-write-perm', broker, '--cluster', cluster)} restores it"
             subject = f"topic {topic} on {problem.broker}"
             yield DoctorFinding(WARNING, problem.kind, subject, problem.text, remedy, (addr,))
+        for broker, configured, existing in _surpluses(answers.route):
+            text = (
+                f"its order configuration has {configured} queues on {broker}, which has {existing}: "
+                "clients ignore the surplus"
+            )
+            remedy = f"{command('order-topic', 'list')}; then `pointsmanctl order-topic set`, or add queues there"
+            yield DoctorFinding(WARNING, "ORDER_SURPLUS", f"topic {topic} on {broker}", text, remedy, (addr,))
     yield from _route_differences(topic, found, routes)
+
+
+def _surpluses(route: Route) -> Iterator[tuple[str, int, int]]:
+    """Yield the broker names in the route with more queues in the order configuration than they have, and both."""
+    existing: dict[str, int] = {}
+    for queues in route.queue_datas:
+        existing[queues.broker_name] = max(queues.write_queue_nums, existing.get(queues.broker_name, 0))
+    for part in filter(None, route.order_topic_conf.split(";")):
+        broker, _, configured = part.partition(":")
+        if broker in existing and configured.isdecimal() and int(configured) > existing[broker]:
+            yield broker, int(configured), existing[broker]
 
 
 def _route_differences(topic: str, found: Found, routes: Mapping[str, Route]) -> Iterator[DoctorFinding]:

@@ -13,7 +13,7 @@ from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import Document, enum_name, to_document
-from pointsman.wire.operator_texts import duration_text, guard_text
+from pointsman.wire.operator_texts import duration_text, earlier_runs_text, guard_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.output.error_report import EXIT_FAILED
@@ -39,7 +39,7 @@ def info(invocation: Invocation, configuration: bool) -> int:
     \b
     JSON: nodes[].{addr, node, version, nodeState, boot, uptimeSeconds,
             provisionalBrokers, sizes, guards[].{as in guard}, guardsLeftOut,
-            complaints[], configuration} or {addr, error}
+            earlierRuns, complaints[], configuration} or {addr, error}
 
     \b
     Examples:
@@ -123,6 +123,8 @@ def info_parts(info: admin.GetNodeInfoResponse, *, with_configuration: bool) -> 
     for name, size in sorted(info.sizes.items()):
         facts.add_row(printable(name).replace("_", " "), str(size))
     yield facts
+    if missing := earlier_runs_text(enum_name(info, "earlier_runs")):
+        yield Text(missing, style="dim")
     yield from _problems(info)
     for guard in info.guards:
         yield Text(guard_text(guard), style=ALARM if guard.active else "")

@@ -21,7 +21,7 @@ from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import Document, enum_name, to_document
-from pointsman.wire.operator_texts import duration_text, moment_text, reason_text, time_text
+from pointsman.wire.operator_texts import duration_text, moment_text, reading_text, reason_text, time_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import RequestRejectedError
 from pointsman_ctl.commands.broker_commands import brokers_by_state, guard_lines, is_flapping
@@ -196,6 +196,8 @@ def _nodes(frame: Frame) -> Iterable[RenderableType]:
             text = ", ".join(f"{printable(name).replace('_', ' ')} {rate:.1f}" for name, rate in rates.items())
             yield Text(f"{node.addr} per second: {text}", style="dim")
         info = node.response.info
+        if missing := reading_text(info):
+            yield Text(f"{node.addr} {missing}", style="dim")
         for problem in info.complaints:
             yield Text(f"{node.addr} PROBLEM: {printable(problem)}", style=ALARM)
         yield from guard_lines(info.guards, prefix=f"{node.addr} ")

@@ -232,6 +232,7 @@ class Inspection:
             guards_left_out=guards_left_out,
             configuration=admin_codec.configuration(node.config()),
             complaints=node.problems(),
+            earlier_runs=self.earlier_runs(),
         )
 
     def _guards(self, *, now: float) -> tuple[list[wire.GuardStatus], int]:

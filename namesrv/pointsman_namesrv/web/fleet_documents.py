@@ -11,6 +11,7 @@ from pointsman.wire.json_document import (
     MASTER_ID,
     NO_MASTER,
     Document,
+    enum_name,
     to_broker_data_document,
     to_document,
     to_queue_data_document,
@@ -80,6 +81,7 @@ async def brokers(fleet: Fleet, query: Query, _pause: Pause) -> object:
         "addr": fleet.addr,
         "node": fleet.node,
         "nodeState": fleet.lifecycle.state,
+        "earlierRuns": enum_name(info, "earlier_runs"),
         "brokers": (fleet.status_of(group, replica) for group, replica in members if is_held(group, replica)),
         "conditions": (
             {"cluster": key.cluster, "brokerName": key.broker_name, "condition": NO_MASTER}

@@ -17,7 +17,8 @@ from pointsman.v1 import admin_service_pb2
 from pointsman.wire.operator_texts import counted, duration_text, rate_text, time_text
 from pointsman_namesrv.core.flap_penalties import FlapRules
 from pointsman_namesrv.web import fleet_page, past_pages, topic_pages
-from pointsman_namesrv.web.page_links import fleet_path
+from pointsman_namesrv.web.page_data import NodeFacts
+from pointsman_namesrv.web.page_links import command, fleet_path
 
 PAGES = (
     ("Fleet", "/"),
@@ -57,6 +58,11 @@ def _fleet_path(parameters: Mapping[str, str]) -> str:
     return fleet_path(**parameters)
 
 
+def _doctor_command(node: NodeFacts, name: str = "") -> str:
+    """Return the command that checks the fleet, or what has a name, over all name servers and agents."""
+    return command(node.peers or (node.addr,), "doctor", argument=name)
+
+
 def _source(name: str) -> str:
     return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
 
@@ -89,6 +95,7 @@ TEMPLATES.globals |= {
     "PAGES": PAGES,
     "PAST_STATES": past_pages.PAST_STATES,
     "RULES": FlapRules(),
+    "doctor_command": _doctor_command,
     "SCRIPT": Markup(SCRIPT),  # noqa: S704  # our own file
     "SKEW_ABOVE": queue_findings.SKEW_ABOVE,
     "STATES": STATES,

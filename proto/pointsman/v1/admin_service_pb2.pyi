@@ -1589,6 +1589,7 @@ class GetNodeInfoResponse(_message.Message):
     CONFIGURATION_FIELD_NUMBER: _builtins.int
     COMPLAINTS_FIELD_NUMBER: _builtins.int
     GUARDS_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    EARLIER_RUNS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Its name in the history."""
     version: _builtins.str
@@ -1603,6 +1604,10 @@ class GetNodeInfoResponse(_message.Message):
     """The effective configuration, TOML, without secrets."""
     guards_left_out: _builtins.int
     """Number of guards that did not fit into one message: of clusters whose guard is off and AUTO."""
+    earlier_runs: Global___EarlierRuns.ValueType
+    """What is known of events before the start of this server: while they are read, departed brokers and penalties may be
+    missing.
+    """
     @_builtins.property
     def uptime(self) -> _duration_pb2.Duration:
         """Time since its start."""
@@ -1633,10 +1638,11 @@ class GetNodeInfoResponse(_message.Message):
         configuration: _builtins.str = ...,
         complaints: _abc.Iterable[_builtins.str] | None = ...,
         guards_left_out: _builtins.int = ...,
+        earlier_runs: Global___EarlierRuns.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["uptime", b"uptime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot", b"boot", "complaints", b"complaints", "configuration", b"configuration", "guards", b"guards", "guards_left_out", b"guards_left_out", "node", b"node", "provisional_brokers", b"provisional_brokers", "sizes", b"sizes", "state", b"state", "uptime", b"uptime", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot", b"boot", "complaints", b"complaints", "configuration", b"configuration", "earlier_runs", b"earlier_runs", "guards", b"guards", "guards_left_out", b"guards_left_out", "node", b"node", "provisional_brokers", b"provisional_brokers", "sizes", b"sizes", "state", b"state", "uptime", b"uptime", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

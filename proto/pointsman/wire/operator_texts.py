@@ -169,6 +169,12 @@ def earlier_runs_text(earlier_runs: str) -> str:
     return _EARLIER_RUNS.get(earlier_runs, "")
 
 
+def reading_text(info: admin.GetNodeInfoResponse) -> str:
+    """Return that a name server still reads its history, so that lists may not be complete; empty if it does not."""
+    is_reading = info.earlier_runs == admin.EARLIER_RUNS_READING
+    return "still reading the history: departed brokers and penalties may be missing" if is_reading else ""
+
+
 def detail_text(detail: Mapping[str, object]) -> str:
     """Show the details of an event as ``name value, ...``."""
     return ", ".join(f"{name.replace('_', ' ')} {_value_text(value)}" for name, value in sorted(detail.items()))

@@ -29,6 +29,7 @@ from pointsman_namesrv.history.newest_rows import Question
 from tests.kit.ctl.command import ctl
 from tests.kit.faults.mounted_disk import mounted
 from tests.kit.history.rows import rows_in
+from tests.kit.http_answer import ask
 from tests.kit.name_server import wire
 from tests.kit.name_server.peer import Peer, serving
 from tests.kit.waiting import eventually, read_until
@@ -162,7 +163,9 @@ async def test_ready_does_not_wait_for_the_history_and_answers_say_that_it_is_be
             assert app.lifecycle.state == "READY"
             printed = await ctl("--namesrv", app.addr, "why", "a")
             assert "still reading the history: earlier events may be missing" in printed.out
-            assert "still reading the history" in (await ctl("--namesrv", app.addr, "flapping")).out
+            for listed in (("flapping",), ("brokers",), ("top", "--once"), ("info",), ("doctor",)):
+                assert "still reading the history" in (await ctl("--namesrv", app.addr, *listed)).out, listed
+            assert (await ask(app.monitoring_port, "/v1/brokers")).document["nodes"][0]["earlierRuns"] == "READING"
             absent = await ctl("--namesrv", app.addr, "why", "other")
             assert (absent.code, "still reading the history" in absent.out) == (0, True)
             await eventually(lambda: len(rows_in(node.history)) > rows)
@@ -181,10 +184,11 @@ async def test_after_a_second_restart_during_the_reading_everything_is_read(
         patch.setattr(startup_memory, "_started", lambda _: subprocess.Popen(sleeps, stdout=subprocess.PIPE))
         async with node.running() as (_, peer):
             assert (await events(peer)).earlier_runs == EARLIER_RUNS_READING
-    async with node.running() as (_, peer):
+    async with node.running() as (app, peer):
         found = await read_back(peer)
         assert kinds(found) == LOST
         assert [event.event for event in found.events].count("NAMESRV_STARTED") == 2
+        assert "still reading" not in (await ctl("--namesrv", app.addr, "brokers")).out
 
 
 async def test_without_a_history_why_says_so(node: Node) -> None:

@@ -90,6 +90,16 @@ def test_a_topic_is_diagnosed_by_the_rule_of_the_pages() -> None:
     assert short(of_topic(route(("a", 2, 0)))) == [("ALARM", "NOT_READABLE", ("ns1:1",))]
 
 
+def test_an_order_configuration_beyond_the_queues_of_a_broker_is_found_there() -> None:
+    found = route(A, B)
+    found.order_topic_conf = "a:4;b:6;gone:9;"
+    (one,) = of_topic(found)
+    assert (one.severity, one.kind, one.subject) == ("WARNING", "ORDER_SURPLUS", "topic orders on b")
+    assert one.text.startswith("its order configuration has 6 queues on b, which has 4: ")
+    found.order_topic_conf = "a:4;b:4"
+    assert of_topic(found) == []
+
+
 def test_a_broker_name_that_only_another_name_server_has_is_down_there() -> None:
     found = of_topic(route(A, B), route(A))
     assert short(found) == [
