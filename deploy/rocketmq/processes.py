@@ -54,35 +54,36 @@ def missing_go() -> str:
 def fetched(version: str, cache: Path) -> Path:
     """Return the folder with RocketMQ's jars and the compiled clients, fetched from Maven Central the first time."""
     folder = cache / version
-    with _alone(cache):
+    with alone(cache):
         if not (folder / f"rocketmq-namesrv-{version}.jar").exists():
             partial = cache / f"{version}.partial"
             options = ["-DincludeScope=runtime", f"-Drocketmq.version={version}", f"-DoutputDirectory={partial}"]
-            _run(["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", *options])
+            run_program(["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", *options])
             shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)
         for source in sorted(HERE.glob("*.java")):
-            if not _is_newer(folder / f"{source.stem}.class", source):
-                _run(["javac", "-nowarn", "-proc:none", "-cp", f"{folder}/*", "-d", str(folder), str(source)])
+            if not is_newer(folder / f"{source.stem}.class", source):
+                run_program(["javac", "-nowarn", "-proc:none", "-cp", f"{folder}/*", "-d", str(folder), str(source)])
     return folder
 
 
 def built_go_client(cache: Path) -> Path:
     """Return the client for Go, built the first time with modules from the Go module proxy."""
     program = cache / "go-client"
-    with _alone(cache):
-        if not all(_is_newer(program, HERE / "go" / name) for name in ("client.go", "go.mod")):
+    with alone(cache):
+        if not all(is_newer(program, HERE / "go" / name) for name in ("client.go", "go.mod")):
             command = ["go", "build", "-buildvcs=false", "-mod=readonly", "-o", str(program), "."]
-            _run(command, seconds=300.0, cwd=HERE / "go")
+            run_program(command, seconds=300.0, cwd=HERE / "go")
     return program
 
 
-def _is_newer(built: Path, source: Path) -> bool:
+def is_newer(built: Path, source: Path) -> bool:
+    """Return whether a file was built after its source changed."""
     return built.exists() and built.stat().st_mtime >= source.stat().st_mtime
 
 
 @contextmanager
-def _alone(cache: Path) -> Iterator[None]:
+def alone(cache: Path) -> Iterator[None]:
     """Let one process at a time build in the cache."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
@@ -90,7 +91,7 @@ def _alone(cache: Path) -> Iterator[None]:
         yield
 
 
-def _run(command: list[str], *, seconds: float = 180.0, cwd: Path | None = None) -> str:
+def run_program(command: list[str], *, seconds: float = 180.0, cwd: Path | None = None) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False, cwd=cwd)
     except subprocess.TimeoutExpired:
@@ -286,7 +287,7 @@ class RocketMQ(Clients):
         home = self._folder / "admin"
         java = self._java(home, "tools", f"-Djava.io.tmpdir={home}")
         main = "org.apache.rocketmq.tools.command.MQAdminStartup"
-        return _run([*java, main, command[0], "-n", self._namesrv, *command[1:]], seconds=60.0, cwd=home)
+        return run_program([*java, main, command[0], "-n", self._namesrv, *command[1:]], seconds=60.0, cwd=home)
 
 
 class Broker(Running):

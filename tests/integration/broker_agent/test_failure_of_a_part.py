@@ -26,14 +26,14 @@ from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.offsets.file_store import FileStore
 from pointsman_agent.queue_stats.collector import QueueStatsCollector
 from pointsman_agent.rpc.agent_server import AgentServer
-from tests.kit.agent.in_process import running_agent
+from tests.kit.agent.in_process import on_chosen_listener, running_agent
 from tests.kit.broker.redis.process import free_port
 from tests.kit.name_server.in_process import running_name_server
 from tests.kit.waiting import eventually
 
 
 def config(name_server: str, offsets: Path) -> AgentConfig:
-    return AgentConfig(
+    found = AgentConfig(
         broker=BrokerSection(cluster="c1", name="a", addr="10.0.0.1:1"),
         name_servers=NameServersSection(addrs=(name_server,)),
         topics=TopicsSection(topic=(TopicRow(name="orders", read_queues=1, write_queues=1),)),
@@ -41,6 +41,7 @@ def config(name_server: str, offsets: Path) -> AgentConfig:
         offsets=OffsetsSection(store="file", path=str(offsets), flush_interval_seconds=300.0),
         monitoring=MonitoringSection(listen="127.0.0.1:0"),
     )
+    return on_chosen_listener(found)
 
 
 @pytest.mark.parametrize("part", ["collector", "stop of the server"])

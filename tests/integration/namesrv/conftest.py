@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pointsman.daemon.rpc.listeners import GRPCIO, LANE
 from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from tests.kit.name_server.gated_store import GatedStore
 from tests.kit.name_server.in_process import running_name_server
 from tests.kit.name_server.peer import Peer, peer_of
-
-ON_BOTH_LISTENERS = {"connections", "operators", "registration", "routes"}
-"""Folders of tests of the gRPC wire, which run with ``--full`` on each listener, otherwise on grpcio's."""
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Repeat the tests of the wire on the lane."""
-    if ON_BOTH_LISTENERS & set(metafunc.definition.path.parts):
-        metafunc.fixturenames.insert(0, "listener")  # before the server
-        metafunc.parametrize("listener", [GRPCIO, pytest.param(LANE, marks=pytest.mark.slow)], indirect=True)
-
-
-@pytest.fixture
-def listener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The listener of name servers that do not name one."""
-    chosen: str = os.environ.get("TEST_LISTENER", request.param)
-    monkeypatch.setenv("TEST_LISTENER", chosen)
-    return chosen
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from pointsman_namesrv.config import (
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.rpc import inspection
 from pointsman_namesrv.rpc.node_server import NodeServer
+from tests.kit.chosen_listener import chosen_listener
 from tests.kit.history.rows import rows_in
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
@@ -286,7 +287,7 @@ async def test_a_name_server_that_is_cancelled_while_it_starts_leaves_nothing_op
     for turns in range(100):
         app = NameServerApp(
             NameServerConfig(
-                server=ServerConfig(listen="127.0.0.1:0"),
+                server=ServerConfig(listen="127.0.0.1:0", listener=chosen_listener()),
                 monitoring=MonitoringConfig(listen="127.0.0.1:0"),
                 remoting=RemotingConfig(listen="127.0.0.1:0"),
                 history=HistoryConfig(directory=str(tmp_path / "history")),

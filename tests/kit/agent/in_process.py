@@ -24,6 +24,7 @@ from pointsman_agent.core.probe_verdict import ProbeResult
 from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.probe import Probe
 from pointsman_agent.topic_source import TopicSource
+from tests.kit.chosen_listener import chosen_listener
 from tests.kit.waiting import eventually
 
 BROKER_ADDR = "10.0.0.1:10911"
@@ -109,6 +110,11 @@ def agent_config(name_servers: Sequence[str], *, topics: Sequence[str] = ("order
     )
 
 
+def on_chosen_listener(config: AgentConfig) -> AgentConfig:
+    """Return it with the listener that the environment chooses."""
+    return replace(config, rpc=replace(config.rpc, listener=chosen_listener()))
+
+
 @asynccontextmanager
 async def running_agent(
     config: AgentConfig,
@@ -120,7 +126,7 @@ async def running_agent(
 ) -> AsyncIterator[RunningAgent]:
     """Run an agent for the length of the block. Waits have their maximum length unless ``draw`` sets another."""
     agent = Agent(
-        config,
+        on_chosen_listener(config),
         probe=probe,
         topic_source=topic_source,
         clock=clock or SystemClock(),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pointsman.config import to_toml
 from pointsman_agent.config import AgentConfig
+from tests.kit.agent.in_process import on_chosen_listener
 from tests.kit.daemon_process import DaemonProcess
 from tests.kit.waiting import eventually
 
@@ -21,7 +22,7 @@ class AgentProcess(DaemonProcess):
 
     def __init__(self, folder: Path, config: AgentConfig) -> None:
         self._file = folder / "agent.toml"
-        self._config = replace(config, log=replace(config.log, level="DEBUG"))
+        self._config = on_chosen_listener(replace(config, log=replace(config.log, level="DEBUG")))
         super().__init__(folder, "--config", str(self._file))
 
     async def start(self) -> None:
@@ -32,7 +33,7 @@ class AgentProcess(DaemonProcess):
 
     def reconfigure(self, config: AgentConfig) -> None:
         """Write another configuration and have it read (SIGHUP)."""
-        self._file.write_text(to_toml(config), encoding="utf-8")
+        self._file.write_text(to_toml(on_chosen_listener(config)), encoding="utf-8")
         self.send_signal(signal.SIGHUP)
 
     async def beats(self, count: int, *, patience: float) -> None:

@@ -29,6 +29,7 @@ from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer
 from pointsman_agent.queue_stats.ends import QueueEndsError
 from pointsman_agent.rpc.agent_server import AgentServer
 from tests.kit.agent.memory_store import MemoryStore
+from tests.kit.chosen_listener import chosen_listener
 
 BOOT = 0xFEED
 LONGEST_SILENCE = 120.0
@@ -101,7 +102,9 @@ class AgentServices:
         self.replica_offsets = ReplicaOffsets(self.offsets, is_master=is_master)
         metrics = OffsetMetrics(CollectorRegistry())
         self.flusher = Flusher(self.offsets, store or MemoryStore(), interval=1.0, clock=clock, metrics=metrics)
-        self.server = AgentServer(longest_silence=LONGEST_SILENCE, clock=clock, registry=self.registry)
+        self.server = AgentServer(
+            longest_silence=LONGEST_SILENCE, clock=clock, registry=self.registry, listener=chosen_listener()
+        )
         self.addr = f"127.0.0.1:{self.server.bind(addr)}"
         locks = QueueLockServicer(self.locks, topics=topics, owners=self.groups.owners, clock=clock)
         offsets = OffsetServicer(
@@ -148,7 +151,9 @@ async def agent_services(
 @asynccontextmanager
 async def served(*services: Service) -> AsyncIterator[grpc.aio.Channel]:
     """Serve these alone for the length of the block, and give a channel to the server."""
-    server = AgentServer(longest_silence=LONGEST_SILENCE, clock=SystemClock(), registry=CollectorRegistry())
+    server = AgentServer(
+        longest_silence=LONGEST_SILENCE, clock=SystemClock(), registry=CollectorRegistry(), listener=chosen_listener()
+    )
     port = server.bind("127.0.0.1:0")
     await server.start(services)
     try:

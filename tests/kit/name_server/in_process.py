@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from pointsman.clock import Clock
 from pointsman.daemon.access.access_settings import AccessSettings
-from pointsman.daemon.rpc.listeners import GRPCIO
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import (
@@ -24,6 +22,7 @@ from pointsman_namesrv.config import (
     ServerConfig,
     SnapshotConfig,
 )
+from tests.kit.chosen_listener import chosen_listener
 
 
 @asynccontextmanager
@@ -45,14 +44,14 @@ async def running_name_server(
 ) -> AsyncIterator[NameServerApp]:
     """Serve for the length of the block; ``addr`` is its address. Invariants are checked at the end.
 
-    ``listener``: by default that of the environment's TEST_LISTENER, so that all tests can run on each.
+    ``listener``: by default the one that the environment chooses.
     """
     config = NameServerConfig(
         server=ServerConfig(
             listen=listen,
             stop_grace_seconds=1.0,
             warm_up_seconds=warm_up_seconds,
-            listener=listener or os.environ.get("TEST_LISTENER", GRPCIO),
+            listener=listener or chosen_listener(),
         ),
         monitoring=monitoring or MonitoringConfig(listen="127.0.0.1:0"),
         tls=tls or TlsConfig(),

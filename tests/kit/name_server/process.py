@@ -13,6 +13,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from pointsman.names import split_addr
+from tests.kit.chosen_listener import chosen_listener
 from tests.kit.daemon_process import PATIENCE_SECONDS, DaemonProcess
 from tests.kit.history.rows import rows_in
 
@@ -35,6 +36,7 @@ class RealNameServer(DaemonProcess):
         own = {
             "server.listen": "127.0.0.1:0",
             "server.node": node,
+            "server.listener": chosen_listener(),
             "server.warm_up_seconds": 0,
             "monitoring.listen": "127.0.0.1:0",
             "history.directory": folder / "history",

@@ -29,6 +29,11 @@ def test_a_failed_handshake_names_the_option_of_this_program(cause: str, option:
     assert not any(setting in text for setting in OPTION_OF_SETTING)
 
 
+def test_a_server_that_sends_the_ca_that_signed_it_is_not_called_self_signed() -> None:
+    cause = "CERTIFICATE_VERIFY_FAILED: self signed certificate in certificate chain"
+    assert "not signed by a trusted CA" in explain_connection_failure(cause)
+
+
 def test_the_options_that_are_named_exist() -> None:
     options = {name for param in cli.params for name in param.opts}
     named = {word for text in OPTION_OF_SETTING.values() for word in text.replace(",", "").split() if word[:2] == "--"}
