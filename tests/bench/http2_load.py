@@ -1,11 +1,13 @@
-"""Unary calls as ready bytes over plain sockets: a client that costs less than the servers that it measures."""
+"""Unary calls and watches as ready bytes over plain sockets: clients that cost less than the servers they measure."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from multiprocessing.connection import Connection
+from typing import cast
 
 from pointsman.http2.frame_codec import (
     ACK,
@@ -22,9 +24,13 @@ from pointsman.http2.frame_codec import (
 from pointsman.http2.grpc_framing import message_prefix
 from pointsman.http2.header_blocks import EMPTY_TABLE, encode_block
 from pointsman.names import split_addr
+from tests.bench.worker import serve_commands
 from tests.kit.http2.client_frames import REQUEST, data, headers
 
 WINDOW = 1 << 30
+OPENING = PREFACE + settings_frame({4: WINDOW}) + window_update_frame(0, WINDOW)
+"""Windows that never close."""
+CONCURRENT_CONNECTS = 200
 
 
 class RawChannel:
@@ -43,7 +49,7 @@ class RawChannel:
 
     async def open(self) -> None:
         """Exchange settings, with windows that never close."""
-        self._writer.write(PREFACE + settings_frame({4: WINDOW}) + window_update_frame(0, WINDOW))
+        self._writer.write(OPENING)
         while not await self._settings():
             pass
 
@@ -129,3 +135,111 @@ def raw_load(channels: list[RawChannel], in_flight: int) -> Callable[[float], Aw
         return sum(await asyncio.gather(*(run(channel, until) for channel in channels)))
 
     return load
+
+
+class _Arrivals:
+    """Messages that all connections together have received, and when there were enough."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._awaited = 0
+        self._at: asyncio.Future[float] | None = None
+
+    def add(self, messages: int) -> None:
+        """Count."""
+        self.count += messages
+        if self._at is not None and self.count >= self._awaited and not self._at.done():
+            self._at.set_result(time.monotonic())
+
+    async def reach(self, count: int) -> float:
+        """Wait until there are ``count``; return the time, in monotonic seconds."""
+        self._awaited, self._at = count, asyncio.get_running_loop().create_future()
+        self.add(0)
+        return await self._at
+
+
+class RawWatching(asyncio.Protocol):
+    """One connection with streams that only receive."""
+
+    __slots__ = ("_arrivals", "_block", "_has_begun", "_requests", "_rest", "_transport")
+
+    def __init__(self, arrivals: _Arrivals, block: bytes, requests: Sequence[bytes]) -> None:
+        """``requests``: of the streams, one message each; ``block``: their headers."""
+        self._arrivals = arrivals
+        self._block = block
+        self._requests = requests
+        self._has_begun = False
+        self._rest = b""
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(OPENING)
+
+    def data_received(self, received: bytes) -> None:
+        """Count messages. Each is in one DATA frame: it is small, and the windows are large."""
+        if self._rest:
+            received = self._rest + received
+        at, size, messages = 0, len(received), 0
+        unpack = FRAME_HEADER.unpack_from
+        while size - at >= HEADER_OCTETS:
+            high, low, kind, flags, _ = unpack(received, at)
+            end = at + HEADER_OCTETS + (high << 8 | low)
+            if end > size:
+                break
+            if kind == FrameType.DATA:
+                messages += 1
+            elif kind == FrameType.SETTINGS and not flags & ACK:
+                self._begin()
+            elif kind == FrameType.PING and not flags & ACK:
+                self._transport.write(ping_frame(received[at + HEADER_OCTETS : end], ack=True))
+            elif flags & END_STREAM and kind == FrameType.HEADERS:
+                raise ConnectionResetError(f"the server ended a watch: {received[at:end]!r}")
+            at = end
+        self._rest = received[at:]
+        if messages:
+            self._arrivals.add(messages)
+
+    def _begin(self) -> None:
+        """Acknowledge the settings, and open the streams."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        frames = [SETTINGS_ACK]
+        for number, request in enumerate(self._requests):
+            stream_id = 2 * number + 1
+            frames += (
+                headers(stream_id, (b"" if number else EMPTY_TABLE) + self._block),
+                data(stream_id, message_prefix(len(request)) + request, is_end=True),
+            )
+        self._transport.write(b"".join(frames))
+
+
+async def raw_watchers(
+    pipe: Connection, addr: str, connections: int, *, method: str, requests: Sequence[bytes]
+) -> None:
+    """Open ``connections``, each with one stream for each request.
+
+    Commands: "open" (until the server has sent ``messages`` on them), "reach" (until there are so many in total;
+    returns when), "count".
+    """
+    host, port = split_addr(addr)
+    loop, arrivals = asyncio.get_running_loop(), _Arrivals()
+    block = encode_block([(name, method.encode() if name == b":path" else value) for name, value in REQUEST])
+    transports: list[asyncio.BaseTransport] = []
+
+    async def open_all(messages: int) -> float:
+        waiting = iter(range(connections))
+
+        async def some() -> None:
+            for _ in waiting:
+                transport, _ = await loop.create_connection(lambda: RawWatching(arrivals, block, requests), host, port)
+                transports.append(transport)
+
+        await asyncio.gather(*(some() for _ in range(CONCURRENT_CONNECTS)))
+        return await arrivals.reach(messages)
+
+    await serve_commands(pipe, {"open": open_all, "reach": arrivals.reach, "count": lambda: arrivals.count})
+    for transport in transports:
+        transport.close()

@@ -49,12 +49,23 @@ async def name_server(
     history: str = "",
     node: str = "",
     listener: str = GRPCIO,
+    routes: RoutesConfig | None = None,
+    max_connections: int = 0,
 ) -> None:
-    """Run the real one with everything on, history and snapshot on disk; ``history``: a folder with the past."""
+    """Run the real one with everything on, history and snapshot on disk; ``history``: a folder with the past.
+
+    ``max_connections``: 0 for the default.
+    """
     with tempfile.TemporaryDirectory() as folder:
         config = NameServerConfig(
-            server=ServerConfig(listen="127.0.0.1:0", warm_up_seconds=0.0, node=node, listener=listener),
-            routes=RoutesConfig(max_topics=10_000_000),
+            server=ServerConfig(
+                listen="127.0.0.1:0",
+                warm_up_seconds=0.0,
+                node=node,
+                listener=listener,
+                max_connections=max_connections or ServerConfig().max_connections,
+            ),
+            routes=routes or RoutesConfig(max_topics=10_000_000),
             remoting=RemotingConfig(listen="127.0.0.1:0"),
             tls=tls or TlsConfig(),
             access=access or AccessSettings(),

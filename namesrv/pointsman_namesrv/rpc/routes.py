@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from pointsman.clock import Clock
 from pointsman.daemon.rpc.calling_peer import Peer
-from pointsman.daemon.rpc.handler_table import Ended, Write
+from pointsman.daemon.rpc.handler_table import Write
 from pointsman.daemon.rpc.request_fields import page
+from pointsman.daemon.rpc.subscriptions import Subscription
 from pointsman.v1 import route_service_pb2 as wire
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, refuse_if_any
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
@@ -104,8 +105,8 @@ class RouteServicer:
         self._unchanged(len(rest.unchanged))
         return b"".join([*routes, rest.SerializeToString()])
 
-    async def watch_topic_routes(self, request: bytes, write: Write, peer: Peer) -> None:
-        """Send the state, then each change, until the client disconnects or this node drains.
+    async def watch_topic_routes(self, request: bytes, write: Write, peer: Peer) -> Subscription:
+        """Send the state, and return the subscription to each change, until the client disconnects or this node drains.
 
         Raises DecodeError, InvalidRequest, LimitExceeded, Ended.
         """
@@ -115,8 +116,7 @@ class RouteServicer:
         if not query.topics:
             raise InvalidRequest([FieldViolation("topics", "must not be empty")])
         refuse_if_any(_query_violations(query))
-        await self.hub.watch(query, write, peer=peer)
-        raise Ended(self._lifecycle.refusal())
+        return await self.hub.watch(query, write, peer=peer)
 
     def list_topics(self, request: wire.ListTopicsRequest) -> wire.ListTopicsResponse:
         """Return one page of topic names."""

@@ -18,14 +18,16 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from pointsman.clock import Clock
 from pointsman.daemon.access.fair_bound import FairBound, Share
 from pointsman.daemon.rpc.calling_peer import Peer
 from pointsman.daemon.rpc.handler_table import Ended, Write
+from pointsman.daemon.rpc.subscriptions import OpenStream
 from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
 from pointsman_namesrv.config import RoutesConfig
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
@@ -157,33 +159,71 @@ class _WatchedTable:
             del self._topics[watched.topic]
 
 
+_NO_SLOTS: Final[dict[_Watched, float]] = {}
+"""The slots of watchers for which nothing waits; never changed. An emptied dictionary would keep its size."""
+
+
 @dataclass(slots=True, eq=False)
 class Watcher:
-    """One open watch."""
+    """One open watch: first a task that sends the state, then a :class:`Subscription` to its changes."""
 
+    hub: WatchHub
     number: int
     peer: Peer
     opened_at: float
     """Monotonic seconds."""
-    task: asyncio.Task[None]
+    task: asyncio.Task[None] | None
+    """While it sends the first state, or waits for others to read."""
+    stream: OpenStream | None = None
+    """After the first state."""
     sent: dict[_Watched, int] = field(default_factory=dict)
     """What it watches, with the counter that it was last sent."""
-    slots: dict[_Watched, float] = field(default_factory=dict)
-    """Changes not sent yet, with the time since when; the oldest first."""
+    slots: dict[_Watched, float] = field(default_factory=lambda: _NO_SLOTS)
+    """Changes not sent yet, with the time since when; the oldest first. While there are any, the stream is woken."""
     writing_since: float | None = None
     """The same for the message that is being written."""
-    woken: asyncio.Event = field(default_factory=asyncio.Event)
-    is_ended: bool = False
-    """Whether this node ended it."""
-    refusal: LimitExceeded | None = None
-    """The bound at which it was ended."""
-    shares: list[tuple[FairBound, Share]] = field(default_factory=list)
+    unread: Share | None = None
+    """Of the bound on larger messages: for the one that is being written, or is to be."""
+    why: Exception | None = None
+    """Why this node ended it."""
+    place: Share | None = None
+    """Of the bound on watchers."""
+    topics: Share | None = None
+    """Of the bound on watched topics."""
 
     def waiting_since(self) -> float | None:
         """Return since when the oldest unread change waits; None if none waits."""
         if self.writing_since is not None:
             return self.writing_since
         return next(iter(self.slots.values()), None)
+
+    # --- Subscription -----------------------------------------------------------------------------------------
+
+    def attach(self, stream: OpenStream) -> None:
+        """Begin to send changes."""
+        self.task, self.stream = None, stream
+
+    def next_response(self) -> bytes | None:
+        """Return the message of the oldest change."""
+        return self.hub.next_change(self)
+
+    def close(self) -> None:
+        """Remove the watch."""
+        self.hub.remove(self)
+
+    def end(self, why: Exception) -> None:
+        """End it from this node's side."""
+        if self.why is not None:
+            return
+        self.why = why
+        if self.stream is not None:
+            self.stream.end(why)
+        elif self.task is not None:
+            self.task.cancel()
+
+    def yield_place(self) -> None:
+        """End it for another peer, which needs a share of this one's."""
+        self.hub.end_for_another(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,55 +295,75 @@ class WatchHub:
         if topics > self._max_topics:
             raise LimitExceeded("topics_per_watch", self._max_topics, field="topics", value=topics)
 
-    async def watch(self, request: WatchTopicRoutesRequest, write: Write, *, peer: Peer) -> None:
-        """Send the first state and then each change, until the client disconnects or :meth:`drain` ends it.
+    async def watch(self, request: WatchTopicRoutesRequest, write: Write, *, peer: Peer) -> Watcher:
+        """Send the first state, and return the subscription to changes.
 
-        The request is already checked. Raises LimitExceeded, and Ended when another peer needed its share.
+        The request is already checked. Raises LimitExceeded, and Ended when another peer needed its share or this node
+        drains; then its subscription is closed.
         """
         self.refuse_beyond_bounds(len(request.topics))
         watcher = self._open(peer, len(request.topics))
+        is_open = False
         try:
             await self._send_first_state(watcher, request, write)
-            while True:
-                await self._send_changes(watcher, write)
-                watcher.woken.clear()
-                await watcher.woken.wait()
+            is_open = True
         except asyncio.CancelledError:
-            # The client disconnected, this node drains, or the watch was ended for another peer.
-            if watcher.refusal is not None:
-                raise Ended(watcher.refusal) from None
-            if not watcher.is_ended:
-                raise
+            # The client disconnected, or this node ended the watch.
+            if watcher.why is not None:
+                raise watcher.why from None
+            raise
         finally:
-            self._close(watcher)
+            if not is_open:
+                self.remove(watcher)
+        return watcher
 
     def _open(self, peer: Peer, topics: int) -> Watcher:
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
-        watcher = Watcher(next(self._numbers), peer, self._clock.monotonic(), task)
-        for limit, amount in (("watchers", 1), ("watched_topics", topics)):
-            bound = self._bounds[limit]
-            share = bound.take(peer.key, amount, partial(self._end_for_another, watcher, limit))
-            if share is None:
-                self._give_back(watcher)
-                raise LimitExceeded(limit, bound.bound, field="topics", value=bound.total + amount)
-            watcher.shares.append((bound, share))
+        assert task is not None  # noqa: S101  # a coroutine of a listener runs in one
+        watcher = Watcher(self, next(self._numbers), peer, self._clock.monotonic(), task)
+        end = watcher.yield_place
+        try:
+            watcher.place = self._take("watchers", peer, 1, end)
+            watcher.topics = self._take("watched_topics", peer, topics, end)
+        except LimitExceeded:
+            self._give_back(watcher)
+            raise
         self._watchers.add(watcher)
         self._show_counts()
         self._has_watchers.set()
         return watcher
 
-    def _end_for_another(self, watcher: Watcher, limit: str) -> None:
+    def _take(self, limit: str, peer: Peer, amount: int, end: Callable[[], None]) -> Share:
+        bound = self._bounds[limit]
+        share = bound.take(peer.key, amount, end)
+        if share is None:
+            raise LimitExceeded(limit, bound.bound, field="topics", value=bound.total + amount)
+        return share
+
+    def end_for_another(self, watcher: Watcher) -> None:
+        """End a watch one of whose shares another peer needs."""
+        withdrawn = (limit for limit, share in self._shares_of(watcher) if not share.is_held)
+        limit = next(withdrawn)
         self._give_back(watcher)
         note = "this watch was ended: its connection has the most watches, and another connection needs one"
-        watcher.refusal = LimitExceeded(limit, self._bounds[limit].bound, note=note)
-        watcher.task.cancel()
+        watcher.end(Ended(LimitExceeded(limit, self._bounds[limit].bound, note=note)))
+
+    def _shares_of(self, watcher: Watcher) -> Iterator[tuple[str, Share]]:
+        if watcher.place is not None:
+            yield "watchers", watcher.place
+        if watcher.topics is not None:
+            yield "watched_topics", watcher.topics
+        if watcher.unread is not None:
+            yield "unread_watch_bytes", watcher.unread
 
     def _give_back(self, watcher: Watcher) -> None:
-        for bound, share in watcher.shares:
-            bound.give_back(share)
+        for limit, share in self._shares_of(watcher):
+            self._bounds[limit].give_back(share)
 
-    def _close(self, watcher: Watcher) -> None:
+    def remove(self, watcher: Watcher) -> None:
+        """Remove a watch that has ended."""
+        if watcher.stream is not None and watcher.task is not None:
+            watcher.task.cancel()
         self._give_back(watcher)
         self._watchers.discard(watcher)
         self._show_counts()
@@ -312,7 +372,7 @@ class WatchHub:
             if not watched.watchers:
                 self._watched.remove(watched)
         watcher.sent.clear()
-        watcher.slots.clear()
+        watcher.slots = _NO_SLOTS
 
     def _show_counts(self) -> None:
         self._gauge.set(self.count)
@@ -363,42 +423,84 @@ class WatchHub:
             known.HasField("revision") and revision.boot == self._responses.boot and revision.digest == watched.digest
         )
 
-    async def _send_changes(self, watcher: Watcher, write: Write) -> None:
-        while watcher.slots:
-            watched = next(iter(watcher.slots))
-            since = watcher.slots.pop(watched)
-            if watched.digest is None:
-                # A warming node lost the topic after this slot was filled; the next change fills it again.
-                continue
-            watcher.sent[watched] = watched.counter
-            await self._write(watcher, write, watched.message or self._gone(watched), since=since)
+    def next_change(self, watcher: Watcher) -> bytes | None:
+        """Return the message of the oldest change that a watcher has not received; the previous one is written."""
+        written_since = watcher.writing_since
+        if written_since is not None:
+            watcher.writing_since = None
+            if watcher.unread is not None:
+                self._give_back_unread(watcher)
             self._writes += 1
             if self.count <= ALWAYS_OBSERVED or self._writes % OBSERVED_SHARE == 0:
-                self._lag.observe(self._clock.monotonic() - since)
+                self._lag.observe(self._clock.monotonic() - written_since)
+        while watcher.slots and watcher.task is None:
+            watched, since = next(iter(watcher.slots.items()))
+            # A warming node may have lost the topic after this slot was filled; the next change fills it again.
+            is_known = watched.digest is not None
+            if is_known:
+                if not watched.message:
+                    watched.message = self._gone(watched)
+                size = len(watched.message)
+                if size > SMALL_MESSAGE_BYTES and not self._has_share(watcher, size):
+                    return None
+            if len(watcher.slots) > 1:
+                del watcher.slots[watched]
+            else:
+                watcher.slots = _NO_SLOTS
+            if is_known:
+                watcher.sent[watched] = watched.counter
+                watcher.writing_since = since
+                return watched.message
+        if watcher.unread is not None:
+            self._give_back_unread(watcher)
+        return None
+
+    def _give_back_unread(self, watcher: Watcher) -> None:
+        if watcher.unread is not None:
+            self._bounds["unread_watch_bytes"].give_back(watcher.unread)
+            watcher.unread = None
+
+    def _has_share(self, watcher: Watcher, size: int) -> bool:
+        """Return whether a larger message may be written now; if not, a task waits for that."""
+        bound = self._bounds["unread_watch_bytes"]
+        if watcher.unread is not None and watcher.unread.amount < size:
+            self._give_back_unread(watcher)  # the change was replaced by a larger one
+        if watcher.unread is None:
+            watcher.unread = bound.take(watcher.peer.key, size, watcher.yield_place)
+        if watcher.unread is None:
+            watcher.task = asyncio.create_task(self._wait_for_share(watcher, size))
+        return watcher.unread is not None
+
+    async def _wait_for_share(self, watcher: Watcher, size: int) -> None:
+        try:
+            watcher.unread = await self._acquire_share(watcher, size)
+        except Ended as ended:
+            watcher.task = None
+            watcher.end(ended)
+            return
+        watcher.task = None
+        if watcher.stream is not None:
+            watcher.stream.wake()
 
     async def _write(self, watcher: Watcher, write: Write, message: bytes, *, since: float) -> None:
+        """Write a message of the first state."""
         watcher.writing_since = since
-        if len(message) <= SMALL_MESSAGE_BYTES:
-            await write(message)
-        else:
-            share = await self._acquire_share(watcher, len(message))
-            try:
-                await write(message)
-            finally:
-                self._bounds["unread_watch_bytes"].give_back(share)
+        if len(message) > SMALL_MESSAGE_BYTES:
+            watcher.unread = await self._acquire_share(watcher, len(message))
+        await write(message)
+        self._give_back_unread(watcher)
         watcher.writing_since = None
 
     async def _acquire_share(self, watcher: Watcher, size: int) -> Share:
-        limit = "unread_watch_bytes"
-        bound, until = self._bounds[limit], self._clock.monotonic() + ROOM_SECONDS
-        take = partial(bound.take, watcher.peer.key, size, partial(self._end_for_another, watcher, limit))
+        bound, until = self._bounds["unread_watch_bytes"], self._clock.monotonic() + ROOM_SECONDS
+        take = partial(bound.take, watcher.peer.key, size, watcher.yield_place)
         share = take()
         if share is None:
             async with self._room_queue:
                 while (share := take()) is None:
                     if self._clock.monotonic() >= until:
                         note = f"the watches of this connection have not read them for {ROOM_SECONDS:g} s"
-                        raise Ended(LimitExceeded(limit, bound.bound, note=note))
+                        raise Ended(LimitExceeded("unread_watch_bytes", bound.bound, note=note))
                     await self._clock.sleep(ROOM_STEP_SECONDS)
         return share
 
@@ -483,9 +585,12 @@ class WatchHub:
             if watched.changed > watcher.sent.get(watched, watched.changed):
                 if watched in watcher.slots:
                     self._coalesced.inc()
-                else:
+                elif watcher.slots:
                     watcher.slots[watched] = watched.found_at
-                    watcher.woken.set()
+                else:
+                    watcher.slots = {watched: watched.found_at}
+                    if watcher.stream is not None:
+                        watcher.stream.wake()
             if number % MAX_WAKES == 0:
                 await self._clock.sleep(0)
 
@@ -503,9 +608,9 @@ class WatchHub:
 
     async def drain(self) -> None:
         """End every watch, also of clients that do not read."""
+        why = Ended(self._lifecycle.refusal())
         for number, watcher in enumerate(list(self._watchers), 1):
-            watcher.is_ended = True
-            watcher.task.cancel()
+            watcher.end(why)
             if number % MAX_WAKES == 0:
                 await self._clock.sleep(0)
 
@@ -515,7 +620,7 @@ class WatchHub:
         watched_now = [watched for topic in self._watched for watched in self._watched.of(topic)]
         assert held == {(w, watched) for watched in watched_now for w in watched.watchers}  # noqa: S101
         assert all(watched.watchers for watched in watched_now)  # noqa: S101
-        assert self._bounds["watchers"].total == sum(w.refusal is None for w in self._watchers)  # noqa: S101
+        assert self._bounds["watchers"].total == sum(w.why is None for w in self._watchers)  # noqa: S101
         assert self._watchers or not self._bounds["unread_watch_bytes"].total  # noqa: S101
         assert all(watcher.slots.keys() <= watcher.sent.keys() for watcher in self._watchers)  # noqa: S101
 

@@ -59,6 +59,8 @@ from pointsman.http2.peer_limits import TOO_MANY_PINGS, Allowances, Bound, Rate
 _UPDATES_PER_FRAME: Final = 4
 """WINDOW_UPDATE frames that a peer may send for one HEADERS or DATA: for stream and connection, in two parts each."""
 
+_NO_EVENTS: Final[list[Event]] = []
+"""Those of a connection that is not receiving; never changed."""
 _new = tuple.__new__
 """Like the constructor of a named tuple in half the time: for the two events of every request."""
 
@@ -100,9 +102,10 @@ class Http2Connection(SendingSide):
         super().__init__(shared or Http2Shared())
         self.is_acknowledged = False
         """Whether the peer has acknowledged the settings of this server (section 6.5.3)."""
-        self._events: list[Event] = []
+        self._events = _NO_EVENTS
         self._now = 0.0
-        self._allowances = Allowances()
+        self._allowances: Allowances | None = None
+        """Of what the peer has sent lately that has a rate."""
         self._rest = b""
         """Received bytes that are not a complete frame."""
         self._has_preface = False
@@ -132,14 +135,21 @@ class Http2Connection(SendingSide):
         if self.over is not None:
             return []
         self._now = now
+        events: list[Event] = []
+        self._events = events
         try:
             self._rest = self._read(self._rest + data if self._rest else data)
         except ConnectionFailed as error:
             self.close(error.code, str(error))
         if self.over is not None:
             self._rest, self._partial, self._decoder = b"", None, None
-        events, self._events = self._events, []
+        self._events = _NO_EVENTS
         return events
+
+    def forget_rates(self, now: float) -> None:
+        """Release what is kept for limits on rates, if all of it is refilled. To be called now and then."""
+        if self._allowances is not None and self._allowances.are_full(now=now):
+            self._allowances = None
 
     def _read(self, data: bytes) -> bytes:
         """Handle complete frames and return the bytes after them. Raises ConnectionFailed."""
@@ -343,6 +353,8 @@ class Http2Connection(SendingSide):
             if self._expects is not None:
                 raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "the first frame acknowledges settings")
             self.is_acknowledged = True
+            if not self._shared.limits.header_table_size:
+                self._decoder = None  # the next block begins by emptying the table
             return
         self._expects = None
         for setting, value in read_settings(payload):
@@ -365,7 +377,7 @@ class Http2Connection(SendingSide):
             if stream.send_window > MAX_WINDOW:
                 raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "a window is above 2^31-1")
             if stream.unsent_bytes and stream.send_window > 0:
-                self._blocked[stream.stream_id] = stream
+                self._block(stream)
 
     def _on_push_promise(self, _flags: int, _stream_id: int, _payload: bytes) -> None:
         """PUSH_PROMISE, section 6.6: clients must not push (section 8.4)."""
@@ -421,13 +433,15 @@ class Http2Connection(SendingSide):
         if stream.send_window > MAX_WINDOW:
             raise StreamFailed(ErrorCode.FLOW_CONTROL_ERROR, "the window of the stream is above 2^31-1")
         if stream.unsent_bytes:
-            self._blocked[stream_id] = stream
+            self._block(stream)
             self._flush(self._events)
 
     # --- rules that several frames share --------------------------------------------------------------------------
 
     def _spend(self, bound: Bound, rate: Rate, *, credit: int = 0, text: str = "") -> None:
         """Count a frame whose rate has a limit. Raises ConnectionFailed."""
+        if self._allowances is None:
+            self._allowances = Allowances()
         if not self._allowances.take(bound, rate, now=self._now, credit=credit):
             raise self._shared.excesses.fail(bound, text or f"too many {bound.replace('_', ' ')}")
 

@@ -30,6 +30,9 @@ from pointsman.http2.peer_limits import Excesses, Limits
 DRAINING: Final = b"draining"
 """The PING between the two GOAWAY of a graceful end."""
 _DATA: Final = FrameType.DATA
+_NONE: Final[dict[int, Http2Stream]] = {}
+"""Blocked streams of a connection without any; never changed. Most connections of a node are idle."""
+_NONE_IGNORED: Final[dict[int, None]] = {}
 
 
 class Http2Shared:
@@ -78,7 +81,7 @@ class SendingSide:
         """The highest that the peer has used."""
         self._last_accepted = MAX_STREAM_ID
         """The highest that is served; lower after the final GOAWAY (section 6.8)."""
-        self._ignored: dict[int, None] = {}
+        self._ignored = _NONE_IGNORED
         """Streams that ended on this side alone: their frames may still be on the way (section 5.1)."""
         self._must_empty_table = False
         """Whether the next block sent must state that it uses no dynamic table."""
@@ -88,7 +91,7 @@ class SendingSide:
         self._receive_window = shared.limits.connection_window
         self._unacknowledged = 0
         """Octets that the application has used and that are not in a WINDOW_UPDATE yet."""
-        self._blocked: dict[int, Http2Stream] = {}
+        self._blocked = _NONE
         """Streams with content that only the connection's window holds back, in turn."""
         self._unsent_bytes = 0
         self._frames_sent = 0
@@ -186,7 +189,7 @@ class SendingSide:
         stream.keep(parts, size)
         self._unsent_bytes += size
         if stream.send_window > 0:
-            self._blocked[stream_id] = stream
+            self._block(stream)
             self._flush([])
 
     def reset(self, stream_id: int, code: ErrorCode) -> None:
@@ -225,6 +228,11 @@ class SendingSide:
             self._output.append(window_update_frame(0, self._unacknowledged))
             self._receive_window += self._unacknowledged
             self._unacknowledged = 0
+
+    def _block(self, stream: Http2Stream) -> None:
+        if self._blocked is _NONE:
+            self._blocked = {}
+        self._blocked[stream.stream_id] = stream
 
     def _flush(self, events: list[Event]) -> None:
         """Send waiting content, one frame of each stream in turn."""
@@ -272,8 +280,7 @@ class SendingSide:
     def _end(self, code: ErrorCode, text: str) -> None:
         self.over = ConnectionOver(code, text)
         self._streams.clear()
-        self._blocked.clear()
-        self._ignored.clear()
+        self._blocked, self._ignored = _NONE, _NONE_IGNORED
         self._unsent_bytes = 0
 
     def _end_if_drained(self) -> None:
@@ -317,6 +324,8 @@ class SendingSide:
         self._unsent_bytes -= stream.unsent_bytes
 
     def _ignore(self, stream_id: int) -> None:
+        if self._ignored is _NONE_IGNORED:
+            self._ignored = {}
         if len(self._ignored) >= self._shared.limits.max_concurrent_streams:
             del self._ignored[next(iter(self._ignored))]
         self._ignored[stream_id] = None

@@ -154,3 +154,7 @@ class Allowances:
         full_at = max(now, self._full_at.get(bound, now) - credit * seconds_each) + seconds_each
         self._full_at[bound] = full_at
         return full_at - now <= rate.burst * seconds_each * (1 + 1e-9)
+
+    def are_full(self, *, now: float) -> bool:
+        """Return whether every burst is complete again, as in a new object."""
+        return all(full_at <= now for full_at in self._full_at.values())

@@ -22,29 +22,50 @@ class Share:
         self.is_held = True
 
 
+class _Shares:
+    """The shares of a peer that has more than one."""
+
+    __slots__ = ("amount", "shares")
+
+    def __init__(self, first: Share) -> None:
+        self.amount = first.amount
+        self.shares: dict[Share, None] = {first: None}
+
+
 class FairBound:
     """At most ``bound`` in total. At the bound a peer with less takes the latest shares of the peer with most."""
 
     def __init__(self, bound: int) -> None:
         self.bound = bound
         self.total = 0
-        self._held: dict[str, int] = {}
-        self._shares: dict[str, dict[Share, None]] = {}
+        self._peers: dict[str, Share | _Shares] = {}
+        """What each peer holds. Most hold one share, and there may be a hundred thousand of them."""
 
     def take(self, peer: str, amount: int, end: Callable[[], None]) -> Share | None:
         """Return a share, or None when the bound is reached and no other peer would hold more."""
-        share = Share(peer, 0, end)
+        share = Share(peer, amount, end)
         if not self._withdraw_shares(share, amount):
             return None
-        self._shares.setdefault(peer, {})[share] = None
-        self._add(share, amount)
+        self.total += amount
+        held = self._peers.get(peer)
+        if held is None:
+            self._peers[peer] = share
+            return share
+        if isinstance(held, Share):
+            held = self._peers[peer] = _Shares(held)
+        held.shares[share] = None
+        held.amount += amount
         return share
 
     def grow(self, share: Share, amount: int) -> bool:
         """Extend a share; False, without a change, where :meth:`take` would refuse or the share was withdrawn."""
         if not share.is_held or not self._withdraw_shares(share, amount):
             return False
-        self._add(share, amount)
+        self.total += amount
+        share.amount += amount
+        held = self._peers[share.peer]
+        if held is not share:
+            held.amount += amount
         return True
 
     def give_back(self, share: Share) -> None:
@@ -52,29 +73,28 @@ class FairBound:
         if not share.is_held:
             return
         share.is_held = False
-        self._add(share, -share.amount)
-        shares = self._shares[share.peer]
-        del shares[share]
-        if not shares:
-            del self._shares[share.peer], self._held[share.peer]
-
-    def _add(self, share: Share, amount: int) -> None:
-        share.amount += amount
-        self.total += amount
-        self._held[share.peer] = self._held.get(share.peer, 0) + amount
+        self.total -= share.amount
+        held = self._peers[share.peer]
+        if isinstance(held, _Shares):
+            held.amount -= share.amount
+            del held.shares[share]
+            if held.shares:
+                return
+        del self._peers[share.peer]
 
     def _withdraw_shares(self, asking: Share, amount: int) -> bool:
         missing = self.total + amount - self.bound
         if missing <= 0:
             return True
-        wanted = self._held.get(asking.peer, 0) + amount
-        held, taken = dict(self._held), list[Share]()
+        own = self._peers.get(asking.peer)
+        wanted = (own.amount if own is not None else 0) + amount
+        held, taken = {peer: each.amount for peer, each in self._peers.items()}, list[Share]()
         latest: dict[str, Iterator[Share]] = {}
         while missing > 0:
             most = max(held, key=held.__getitem__, default=asking.peer)
             if most == asking.peer or held[most] <= wanted:
                 return False
-            share = next(latest.setdefault(most, reversed(self._shares[most])))
+            share = next(latest.setdefault(most, self._latest_of(most)))
             held[most] -= share.amount
             missing -= share.amount
             taken.append(share)
@@ -82,3 +102,7 @@ class FairBound:
             self.give_back(share)
             share.end()
         return True
+
+    def _latest_of(self, peer: str) -> Iterator[Share]:
+        held = self._peers[peer]
+        return iter((held,)) if isinstance(held, Share) else reversed(held.shares)

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, Protocol
 import grpc
 
 from pointsman.daemon.lane.lane_methods import Metadata, Method, status_block
+from pointsman.daemon.rpc.subscriptions import KeptStream
 from pointsman.http2.grpc_framing import CONTENT_TYPE, PREFIX, BadMessage, GrpcStatus, MessageReader
 from pointsman.http2.header_blocks import ReadyHeaders
 from pointsman.http2.http2_connection import Http2Connection
@@ -38,12 +39,14 @@ class CallOwner(Protocol):
 
     http2: Http2Connection
     loop: asyncio.AbstractEventLoop
-    peer: str
-    """As gRPC has it: ``ipv4:`` or ``ipv6:``, then host:port."""
     auth: Mapping[str, Sequence[bytes]]
     """Of the client's certificate, as ``auth_context`` has it."""
     is_writable: bool
     """Whether the socket accepts more."""
+
+    @property
+    def peer(self) -> str:
+        """As gRPC has it: ``ipv4:`` or ``ipv6:``, then host:port; empty at the end of the connection."""
 
     def flush_soon(self, size: int = 0) -> bool:
         """Write the output, with that of other calls, in this turn of the loop; immediately if handlers have added much
@@ -54,6 +57,9 @@ class CallOwner(Protocol):
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Keep a task until it ends."""
+
+    def push_soon(self, call: LaneCall) -> None:
+        """Let a call push responses soon, with others."""
 
 
 class LaneCall:
@@ -67,6 +73,7 @@ class LaneCall:
         "_has_head",
         "_held",
         "_is_over",
+        "_kept",
         "_method",
         "_owner",
         "_reader",
@@ -88,6 +95,8 @@ class LaneCall:
         self._resumed: asyncio.Future[None] | None = None
         """Of the handler, for what it has written to be sent."""
         self._task: asyncio.Task[None] | None = None
+        self._kept: KeptStream | None = None
+        """What is sent from now on, without a task."""
         self._deadline: asyncio.TimerHandle | None = None
         self._has_head = False
         self._is_over = False
@@ -182,6 +191,8 @@ class LaneCall:
 
     def resume(self) -> None:
         """Continue to write: a window has opened, or the socket accepts more."""
+        if self._kept is not None:
+            self._owner.push_soon(self)
         if self._resumed is not None and not self._resumed.done():
             self._resumed.set_result(None)
 
@@ -228,6 +239,9 @@ class LaneCall:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.abandon()
         task = self._task
         if task is not None and not task.done() and task is not asyncio.current_task():
             # After its first step, which is due before: otherwise a coroutine would be left that was never awaited.
@@ -253,6 +267,9 @@ class LaneCall:
                     await self.write(each)
             else:
                 response = await behaviour
+                if self._kept is not None:
+                    self._task = self._held = self._resumed = None
+                    return
             if response is not None and self._method.write is not None:
                 response = self._method.write(response)
             self._finish(response)
@@ -279,6 +296,35 @@ class LaneCall:
             response = None
         alone = response is None and not self._has_head
         self._end(response, status_block(GrpcStatus.OK, "", self._trailing, alone=alone))
+
+    # --- a stream without a task (TasklessContext) ---------------------------------------------------------------
+
+    def keep_open(self, stream: KeptStream) -> None:
+        """Keep the call open when its handler has returned."""
+        self._kept = stream
+
+    def wake(self) -> None:
+        """Ask the stream for responses soon."""
+        self._owner.push_soon(self)
+
+    def push(self) -> None:
+        """Send responses of the stream, as far as the client accepts them."""
+        owner, stream_id = self._owner, self.stream_id
+        http2 = owner.http2
+        while self._kept is not None and owner.is_writable and not http2.unsent_of(stream_id):
+            response = self._kept.next_response()
+            if response is None:
+                return
+            if not self._has_head:
+                http2.send_headers(stream_id, HEAD.block)
+                self._has_head = True
+            http2.send_data(stream_id, PREFIX.pack(0, len(response)), response)
+            owner.flush_soon(len(response))
+
+    def end_kept(self, status: Any) -> None:  # noqa: ANN401  # grpc.Status, which has no stubs
+        """End the call with a status."""
+        self._kept = None
+        self.fail(GrpcStatus(status.code.value[0]), status.details, tuple(status.trailing_metadata))
 
     # --- grpc.aio.ServicerContext -----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Protocol, cast
 
 from pointsman.daemon.lane.lane_call import LaneCall
 from pointsman.daemon.lane.lane_methods import Method, Methods, Refusal
+from pointsman.daemon.lane.lane_pushes import Pushes
 from pointsman.daemon.tls.client_certificates import ClientCertificate
 from pointsman.http2.frame_codec import ErrorCode
 from pointsman.http2.http2_connection import Http2Connection
@@ -19,6 +20,7 @@ UNSENT_BYTES = 64 * 1024
 """Unread output of one connection from which it is not read, and handlers that stream wait."""
 ALPN = "h2"
 _PING = b"pointsmn"
+_NO_AUTH: Mapping[str, Sequence[bytes]] = {}
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ class LaneOwner(Protocol):
 
     shared: Http2Shared
     methods: Methods
+    pushes: Pushes
     loop: asyncio.AbstractEventLoop
 
     @property
@@ -49,6 +52,7 @@ class LaneConnection(asyncio.Protocol):
 
     __slots__ = (
         "_calls",
+        "_due",
         "_flush_is_due",
         "_is_receiving",
         "_server",
@@ -59,7 +63,6 @@ class LaneConnection(asyncio.Protocol):
         "is_writable",
         "loop",
         "opened_at",
-        "peer",
         "pinged_at",
         "received_at",
         "used_at",
@@ -69,8 +72,7 @@ class LaneConnection(asyncio.Protocol):
         self._server = server
         self.loop = server.loop
         self.http2 = Http2Connection(server.shared)
-        self.peer = ""
-        self.auth: Mapping[str, Sequence[bytes]] = {}
+        self.auth = _NO_AUTH
         self.is_writable = True
         self.opened_at = self.received_at = self.used_at = self.loop.time()
         """``used_at``: when it had a call last."""
@@ -78,6 +80,8 @@ class LaneConnection(asyncio.Protocol):
         """When a PING was sent that is not acknowledged."""
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, LaneCall] = {}
+        self._due: list[LaneCall] | None = None
+        """Calls with responses to push."""
         self._is_receiving = False
         self._flush_is_due = False
         self._unflushed = 0
@@ -90,9 +94,6 @@ class LaneConnection(asyncio.Protocol):
         # A server's transports read and write; uvloop's have no asyncio class.
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
-        peer = transport.get_extra_info("peername")
-        if peer:
-            self.peer = f"ipv6:[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"ipv4:{peer[0]}:{peer[1]}"
         if not self._server.opened(self):
             transport.abort()
         elif not self._server.is_secured:
@@ -181,6 +182,15 @@ class LaneConnection(asyncio.Protocol):
         elif isinstance(event, PingAnswered):
             self.pinged_at = None
 
+    @property
+    def peer(self) -> str:
+        """Return the address of the client: ``ipv4:`` or ``ipv6:``, then host:port, as in gRPC; empty at the end."""
+        # Not kept: few calls need it, and there are many connections.
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        if not peer:
+            return ""
+        return f"ipv6:[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"ipv4:{peer[0]}:{peer[1]}"
+
     # --- for calls and the server -----------------------------------------------------------------------------
 
     @property
@@ -208,6 +218,25 @@ class LaneConnection(asyncio.Protocol):
             self._flush_is_due = True
             self.loop.call_soon(self.flush)
         return False
+
+    def push_soon(self, call: LaneCall) -> None:
+        """Let a call push responses soon, with others."""
+        if self._due is None:
+            self._due = [call]
+            self._server.pushes.add(self, self.loop)
+        elif self._due[-1] is not call:
+            self._due.append(call)
+
+    def push(self) -> None:
+        """Push what is due, in one write."""
+        due, self._due = self._due, None
+        self._flush_is_due = True  # it is: below
+        try:
+            for call in due or ():
+                call.push()
+        except Exception as error:  # noqa: BLE001  # of one connection, as above
+            self.fail(error)
+        self.flush()
 
     def flush(self) -> None:
         """Write the output; after the end of HTTP/2 close."""

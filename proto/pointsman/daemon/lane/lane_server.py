@@ -13,6 +13,7 @@ import grpc
 
 from pointsman.daemon.lane.lane_connection import LaneConnection
 from pointsman.daemon.lane.lane_methods import Inline, Methods
+from pointsman.daemon.lane.lane_pushes import Pushes
 from pointsman.daemon.monitoring import bound_socket
 from pointsman.daemon.tls.tls_connection import Handshakes, TlsConnection
 from pointsman.http2.http2_sending import Http2Shared
@@ -64,6 +65,7 @@ class LaneServer:
         )
         self.shared.excesses.on_excess = on_excess
         self.methods = Methods(inline)
+        self.pushes = Pushes()
         self.loop: asyncio.AbstractEventLoop
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
@@ -184,6 +186,7 @@ class LaneServer:
 
     def _check(self, connection: LaneConnection, now: float) -> None:
         """Close a connection that never began, that is idle, or whose client is not there."""
+        connection.http2.forget_rates(now)
         if connection.has_calls:
             connection.used_at = now
         if not connection.http2.is_acknowledged and now - connection.opened_at > self._handshake_seconds:

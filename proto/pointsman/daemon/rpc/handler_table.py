@@ -28,6 +28,7 @@ from pointsman.daemon.access.access import Access, Caller, Denied, Reason, Rules
 from pointsman.daemon.rpc.call_tallies import CallMetrics
 from pointsman.daemon.rpc.calling_peer import ENDING_SECONDS, Context, addr_of, admitted, peer_of
 from pointsman.daemon.rpc.refused_calls import RefusalLog, request_id_of
+from pointsman.daemon.rpc.subscriptions import Subscription, TasklessContext, follow
 from pointsman.wire.error_details import build_status
 from pointsman.wire.refusals import Refusal
 
@@ -73,7 +74,7 @@ class HandlerTable:
         self.inline: dict[str, Callable[[bytes, Context], bytes | Awaitable[bytes]]] = {}
         """Unary methods by path, for a listener that needs no coroutine where the response is ready: they return it, or
         the rest of the call."""
-        self._streams: dict[Caller, set[asyncio.Task[Any]]] = {}
+        self._streams: dict[Caller, set[asyncio.Task[Any] | _KeptOpen]] = {}
         """The open streams of callers, which end when their token is removed or their certificate denied."""
         if access is not None:
             access.on_revoked(self._end_streams)
@@ -105,7 +106,8 @@ class HandlerTable:
         A unary method takes the request, and the caller if it has a parameter ``peer`` (a Peer) or ``caller`` (the
         Caller, None where everything is open). It returns the response, or an awaitable of it; one named in ``raw``
         takes and returns bytes. A method that streams takes bytes or an iterator of them, the function that writes a
-        response if responses stream, and ``peer``. ``rules`` has each method, if there is an ``access``.
+        response if responses stream, and ``peer``; it may return a Subscription with all further responses. ``rules``
+        has each method, if there is an ``access``.
         """
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for method in descriptor.methods:
@@ -200,7 +202,7 @@ class HandlerTable:
             try:
                 encoded = await response
             except asyncio.CancelledError:
-                self._count(method, grpc.StatusCode.CANCELLED)
+                self.count(method, grpc.StatusCode.CANCELLED)
                 raise
             except Exception as error:  # noqa: BLE001  # as above
                 return self._refuse(context, method, error)
@@ -217,7 +219,7 @@ class HandlerTable:
     def _streaming(
         self,
         method: MethodDescriptor,
-        behaviour: Callable[..., Awaitable[Message | None]],
+        behaviour: Callable[..., Awaitable[Message | Subscription | None]],
         admit: _Admit | None,
         *,
         drains: bool,
@@ -241,10 +243,15 @@ class HandlerTable:
                     caller = admit(context)
                 with self._open_stream(caller):
                     response = await behaviour(*arguments, peer_of(context, caller))
+                    if isinstance(response, Subscription):
+                        if isinstance(context, TasklessContext):
+                            _KeptOpen(self, method, context, response, caller).begin()
+                            return None
+                        await follow(response, write)
             except asyncio.CancelledError:
                 if caller is not None and caller.is_revoked:
                     await self._end(context, method, _revoked(caller), is_writing=is_writing)
-                self._count(method, grpc.StatusCode.CANCELLED)
+                self.count(method, grpc.StatusCode.CANCELLED)
                 raise
             except Ended as ended:
                 await self._end(context, method, ended.why, is_writing=is_writing)
@@ -254,8 +261,8 @@ class HandlerTable:
                 self._running -= 1
                 if self._closed is not None:
                     self._note_end()
-            self._count(method, grpc.StatusCode.OK)
-            return response.SerializeToString() if response is not None else None
+            self.count(method, grpc.StatusCode.OK)
+            return response.SerializeToString() if isinstance(response, Message) else None
 
         return call
 
@@ -266,19 +273,37 @@ class HandlerTable:
         if caller is None or task is None:
             yield
             return
-        streams = self._streams.setdefault(caller, set())
-        streams.add(task)
+        self._streams.setdefault(caller, set()).add(task)
         try:
             yield
         finally:
-            streams.discard(task)
-            if not streams:
-                self._streams.pop(caller, None)
+            self._discard_stream(task, caller)
 
     def _end_streams(self, revoked: Collection[Caller]) -> None:
         for caller in revoked:
-            for task in self._streams.get(caller, ()):
-                task.cancel()
+            for stream in list(self._streams.get(caller, ())):
+                stream.cancel()
+
+    def add_kept(self, stream: _KeptOpen, caller: Caller | None) -> None:
+        """Count a stream that is kept open without a task."""
+        self._running += 1
+        if caller is not None:
+            self._streams.setdefault(caller, set()).add(stream)
+
+    def remove_kept(self, stream: _KeptOpen, caller: Caller | None) -> None:
+        """Count its end."""
+        self._running -= 1
+        if self._closed is not None:
+            self._note_end()
+        if caller is not None:
+            self._discard_stream(stream, caller)
+
+    def _discard_stream(self, stream: asyncio.Task[Any] | _KeptOpen, caller: Caller) -> None:
+        streams = self._streams.get(caller)
+        if streams is not None:
+            streams.discard(stream)
+            if not streams:
+                del self._streams[caller]
 
     def _note_end(self) -> None:
         if not self._running:
@@ -290,7 +315,7 @@ class HandlerTable:
         An abort leaves a cycle of frames behind. Cycles that exist when the collector's young generations are frozen
         are never freed.
         """
-        failed = self._failed(context, method, error)
+        failed = self.failed(context, method, error)
         context.set_code(failed.code)
         context.set_details(failed.details)
         context.set_trailing_metadata(failed.trailing_metadata)
@@ -301,7 +326,7 @@ class HandlerTable:
 
         gRPC refuses a status beside a write that was cut off and is still being sent, and does not say when that ends.
         """
-        failed = self._failed(context, method, why)
+        failed = self.failed(context, method, why)
         if is_writing:
             await asyncio.sleep(ENDING_SECONDS)
         try:
@@ -310,16 +335,76 @@ class HandlerTable:
         except (TimeoutError, grpc.aio.InternalError):
             raise asyncio.CancelledError from None
 
-    def _failed(self, context: Context, method: MethodDescriptor, error: Exception) -> Any:  # noqa: ANN401  # grpc_status has no types
+    def failed(self, context: Context, method: MethodDescriptor, error: Exception) -> Any:  # noqa: ANN401  # grpc_status has no types
         """Count a failed call, and return its status in gRPC's form."""
         if isinstance(error, DecodeError):
             error = _UnreadableRequest(f"the request is not a {method.input_type.full_name}")
         failed = rpc_status.to_status(self.status_of(error, method.name, context))
-        self._count(method, failed.code)
+        self.count(method, failed.code)
         return failed
 
-    def _count(self, method: MethodDescriptor, code: grpc.StatusCode) -> None:
+    def count(self, method: MethodDescriptor, code: grpc.StatusCode) -> None:
+        """Count a call that has ended."""
         self.metrics.rpcs.labels(method.name, code.name).inc()
+
+
+class _KeptOpen:
+    """The stream of a subscription on a listener that needs no task for it. One per watch: it is small."""
+
+    __slots__ = ("_caller", "_context", "_is_over", "_method", "_subscription", "_table")
+
+    def __init__(
+        self,
+        table: HandlerTable,
+        method: MethodDescriptor,
+        context: Any,  # noqa: ANN401  # a Context that is a TasklessContext: types have no intersections
+        subscription: Subscription,
+        caller: Caller | None,
+    ) -> None:
+        self._table = table
+        self._method = method
+        self._context = context
+        self._subscription = subscription
+        self._caller = caller
+        self._is_over = False
+
+    def begin(self) -> None:
+        self._table.add_kept(self, self._caller)
+        self._context.keep_open(self)
+        self._subscription.attach(self)
+        self.wake()
+
+    def wake(self) -> None:
+        self._context.wake()
+
+    def next_response(self) -> bytes | None:
+        try:
+            return self._subscription.next_response()
+        except Exception as error:  # noqa: BLE001  # every error becomes a status
+            self.end(error)
+            return None
+
+    def end(self, why: Exception) -> None:
+        if self._is_over:
+            return
+        status = self._table.failed(self._context, self._method, why.why if isinstance(why, Ended) else why)
+        self._release()
+        self._context.end_kept(status)
+
+    def cancel(self) -> None:
+        """End it, because its caller was revoked."""
+        if self._caller is not None:
+            self.end(_revoked(self._caller))
+
+    def abandon(self) -> None:
+        if not self._is_over:
+            self._table.count(self._method, grpc.StatusCode.CANCELLED)
+            self._release()
+
+    def _release(self) -> None:
+        self._is_over = True
+        self._subscription.close()
+        self._table.remove_kept(self, self._caller)
 
 
 class _UnreadableRequest(Refusal):

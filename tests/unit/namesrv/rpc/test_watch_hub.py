@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pointsman.daemon.rpc.calling_peer import Peer
-from pointsman.daemon.rpc.handler_table import Ended
+from pointsman.daemon.rpc.handler_table import Ended, Write
+from pointsman.daemon.rpc.subscriptions import follow
 from pointsman.manual_clock import ManualClock
 from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
 from pointsman_namesrv import slices
@@ -90,6 +91,11 @@ class World:
             await self.running
 
 
+async def watch(hub: WatchHub, request: WatchTopicRoutesRequest, write: Write, *, peer: Peer) -> None:
+    """Watch as a listener does whose streams are tasks."""
+    await follow(await hub.watch(request, write, peer=peer), write)
+
+
 class Client:
     """Connects again with what it knows; ``may_read`` blocks the server's writes to it, as flow control does."""
 
@@ -113,7 +119,7 @@ class Client:
         request = WatchTopicRoutesRequest(
             topics=[KnownRoute(topic=topic, revision=self.latest.get(topic)) for topic in topics]
         )
-        self.task = asyncio.create_task(self.world.hub.watch(request, self.write, peer=Peer(self.name, self.peer)))
+        self.task = asyncio.create_task(watch(self.world.hub, request, self.write, peer=Peer(self.name, self.peer)))
         await self.world.clock.advance(0)
 
     async def write(self, message: bytes) -> None:
@@ -291,7 +297,7 @@ async def test_a_failed_write_ends_only_that_watch(world: World) -> None:
 
     request = WatchTopicRoutesRequest(topics=[KnownRoute(topic="t0")])
     with pytest.raises(OSError, match="t0"):
-        await world.hub.watch(request, fail, peer=Peer("y", "y"))
+        await watch(world.hub, request, fail, peer=Peer("y", "y"))
     assert world.hub.count == 1
     world.hub.check_invariants()
 
@@ -321,7 +327,8 @@ async def test_drain_ends_readers_that_wait_and_readers_that_are_stuck(world: Wo
     await world.hub.drain()
     for client in (waiting, stuck):
         assert client.task is not None
-        await client.task
+        with pytest.raises(Ended):
+            await client.task
         client.task = None
     assert world.hub.count == 0
 
@@ -378,15 +385,15 @@ async def test_absent_topics_of_a_first_state_arrive_in_one_message(world: World
 
     names = ["n1", "t0", "n2", "n3"]
     request = WatchTopicRoutesRequest(topics=[KnownRoute(topic=name) for name in names])
-    watch = asyncio.create_task(world.hub.watch(request, write, peer=Peer("x", "x")))
+    watching = asyncio.create_task(watch(world.hub, request, write, peer=Peer("x", "x")))
     await world.clock.advance(STEP)
     assert [message.WhichOneof("news") for message in messages] == ["route", "absent", "synced"]
     absent = messages[1].absent
     assert list(absent.topics) == ["n1", "n2", "n3"]
     assert (absent.revision.boot, absent.revision.counter) == (BOOT, world.core.routes.change)
-    watch.cancel()
+    watching.cancel()
     with contextlib.suppress(asyncio.CancelledError):
-        await watch
+        await watching
 
 
 async def test_a_topic_that_appears_while_absent_ones_are_sent_is_sent_after_them(world: World) -> None:
@@ -542,7 +549,7 @@ async def test_a_topic_may_be_watched_by_many_clients(world: World) -> None:
 
         request = WatchTopicRoutesRequest(topics=[KnownRoute(topic="t0")], zone=zone)
         peer = Peer(f"{zone}-{number}", f"{zone}-{number}")
-        task = asyncio.create_task(hub.watch(request, write, peer=peer))
+        task = asyncio.create_task(watch(hub, request, write, peer=peer))
         await world.clock.advance(0)
         return task
 

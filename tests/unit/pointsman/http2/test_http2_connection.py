@@ -557,6 +557,7 @@ def test_a_flood_ends_the_connection_and_is_counted(bound: Bound) -> None:
     rate: Rate = getattr(client.shared.limits, bound)
     for number in range(rate.burst - 5):
         client.send(flood(bound, number))
+        client.connection.forget_rates(0.0)
         assert client.connection.over is None
     for number in range(rate.burst - 5, rate.burst + 5):
         client.send(flood(bound, number))
@@ -573,6 +574,14 @@ def test_a_peer_within_the_rate_is_served_for_ever(bound: Bound) -> None:
         client.send(flood(bound, number), now=number / rate.per_second)
     assert client.connection.over is None
     assert not client.shared.excesses.counts
+
+
+def test_what_is_kept_for_a_rate_is_released_when_it_is_refilled(client: Client) -> None:
+    client.send(ping_frame(b"12345678"), now=1.0)
+    client.connection.forget_rates(1.0)
+    assert client.connection._allowances is not None
+    client.connection.forget_rates(100.0)
+    assert client.connection._allowances is None
 
 
 def test_the_clients_of_grpc_know_by_this_text_that_they_ping_too_often() -> None:

@@ -43,3 +43,12 @@ def test_a_window_below_that_of_the_protocol_is_refused() -> None:
     with pytest.raises(ValueError, match="a window must be at least 65535"):
         Limits(stream_window=1_000)
     assert Limits(stream_window=100_000, connection_window=200_000).preface().count(b"\x00\x04\x00\x01\x86\xa0") == 1
+
+
+def test_allowances_are_full_when_every_burst_is_complete_again() -> None:
+    allowances = Allowances()
+    assert allowances.are_full(now=0.0)
+    taken(allowances, 2, now=0.0)
+    allowances.take(Bound.SETTINGS, RATE, now=0.0)
+    assert not allowances.are_full(now=0.9)
+    assert allowances.are_full(now=1.0)
