@@ -221,7 +221,7 @@ async def raw_watchers(
 ) -> None:
     """Open ``connections``, each with one stream for each request.
 
-    Commands: "open" (until the server has sent ``messages`` on them), "reach" (until there are so many in total;
+    Commands: "open" (until the server has sent ``messages`` on them), "reach" (until a total has arrived;
     returns when), "count".
     """
     host, port = split_addr(addr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman.daemon.rpc.subscriptions import OpenStream
+from pointsman.daemon.subscriptions import OpenStream
 
 
 class LatestValue:

@@ -8,7 +8,7 @@ from pointsman.clock import Clock
 from pointsman.daemon.rpc.calling_peer import Peer
 from pointsman.daemon.rpc.handler_table import Write
 from pointsman.daemon.rpc.request_fields import page
-from pointsman.daemon.rpc.subscriptions import Subscription
+from pointsman.daemon.subscriptions import Subscription
 from pointsman.v1 import route_service_pb2 as wire
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, refuse_if_any
 from pointsman_namesrv.core.lifecycle import NodeLifecycle

@@ -27,7 +27,7 @@ from pointsman.clock import Clock
 from pointsman.daemon.access.fair_bound import FairBound, Share
 from pointsman.daemon.rpc.calling_peer import Peer
 from pointsman.daemon.rpc.handler_table import Ended, Write
-from pointsman.daemon.rpc.subscriptions import OpenStream
+from pointsman.daemon.subscriptions import OpenStream
 from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
 from pointsman_namesrv.config import RoutesConfig
 from pointsman_namesrv.core.lifecycle import NodeLifecycle

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, Protocol
 import grpc
 
 from pointsman.daemon.lane.lane_methods import Metadata, Method, status_block
-from pointsman.daemon.rpc.subscriptions import KeptStream
+from pointsman.daemon.subscriptions import KeptStream
 from pointsman.http2.grpc_framing import CONTENT_TYPE, PREFIX, BadMessage, GrpcStatus, MessageReader
 from pointsman.http2.header_blocks import ReadyHeaders
 from pointsman.http2.http2_connection import Http2Connection

@@ -28,7 +28,7 @@ from pointsman.daemon.access.access import Access, Caller, Denied, Reason, Rules
 from pointsman.daemon.rpc.call_tallies import CallMetrics
 from pointsman.daemon.rpc.calling_peer import ENDING_SECONDS, Context, addr_of, admitted, peer_of
 from pointsman.daemon.rpc.refused_calls import RefusalLog, request_id_of
-from pointsman.daemon.rpc.subscriptions import Subscription, TasklessContext, follow
+from pointsman.daemon.subscriptions import Subscription, TasklessContext, follow
 from pointsman.wire.error_details import build_status
 from pointsman.wire.refusals import Refusal
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pointsman.daemon.rpc.calling_peer import Peer
 from pointsman.daemon.rpc.handler_table import Ended, Write
-from pointsman.daemon.rpc.subscriptions import follow
+from pointsman.daemon.subscriptions import follow
 from pointsman.manual_clock import ManualClock
 from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
 from pointsman_namesrv import slices

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pointsman.daemon.rpc.subscriptions import Subscription, follow
+from pointsman.daemon.subscriptions import Subscription, follow
 from tests.kit.latest_value import LatestValue
 
 
