@@ -46,6 +46,8 @@ MAX_COMPARISONS = 64
 """Comparisons between two readings of the clock."""
 MAX_WAKES = 100
 """Watchers woken in one step: each then writes for about 25 us before the loop does anything else."""
+WAKE_SECONDS = 0.25
+"""Longest time for which changes are found before watchers of the first ones are woken."""
 SHORTEST_STEP_SECONDS = 0.001
 PAUSE_RATIO = 3.0
 """Pause after a walk, as a multiple of its length: walks take at most a quarter of the loop."""
@@ -204,8 +206,33 @@ class Watcher:
         self.task, self.stream = None, stream
 
     def next_response(self) -> bytes | None:
-        """Return the message of the oldest change."""
-        return self.hub.next_change(self)
+        """Return the message of the oldest change; the previous one is written. The hot path of a change."""
+        hub, since = self.hub, self.writing_since
+        if since is not None:
+            self.writing_since = None
+            if self.unread is not None:
+                hub.give_back_unread(self)
+            hub.writes += 1
+            if hub.writes % hub.observed_share == 0:
+                hub.observe_lag(since)
+        while self.slots and self.task is None:
+            watched, since = next(iter(self.slots.items()))
+            # A warming node may have lost the topic after this slot was filled; the next change fills it again.
+            is_known = watched.digest is not None
+            message = watched.message or (hub.message_of_gone(watched) if is_known else b"")
+            if len(message) > SMALL_MESSAGE_BYTES and not hub.has_share(self, len(message)):
+                return None
+            if len(self.slots) > 1:
+                del self.slots[watched]
+            else:
+                self.slots = _NO_SLOTS
+            if is_known:
+                self.sent[watched] = watched.counter
+                self.writing_since = since
+                return message
+        if self.unread is not None:
+            hub.give_back_unread(self)
+        return None
 
     def close(self) -> None:
         """Remove the watch."""
@@ -270,8 +297,13 @@ class WatchHub:
         routes.touched.interest = self._watched
         self._watchers: set[Watcher] = set()
         self._numbers = itertools.count(1)
+        self._full: list[Watcher] = []
+        """Watchers with full slots that are not woken yet."""
         self._has_watchers = asyncio.Event()
-        self._writes = 0
+        self.writes = 0
+        """Changes that were written."""
+        self.observed_share = 1
+        """The lag of one in so many writes is observed."""
         self._walked_in: NodeState | None = None
         """State at the last walk over all watched topics."""
         self._gauge, self._watched_gauge = metrics.watchers, metrics.watched_topics
@@ -374,7 +406,12 @@ class WatchHub:
         watcher.sent.clear()
         watcher.slots = _NO_SLOTS
 
+    def observe_lag(self, since: float) -> None:
+        """Observe that a change found at this time is written."""
+        self._lag.observe(self._clock.monotonic() - since)
+
     def _show_counts(self) -> None:
+        self.observed_share = 1 if self.count <= ALWAYS_OBSERVED else OBSERVED_SHARE
         self._gauge.set(self.count)
         self._watched_gauge.set(self.watched_count)
 
@@ -423,48 +460,17 @@ class WatchHub:
             known.HasField("revision") and revision.boot == self._responses.boot and revision.digest == watched.digest
         )
 
-    def next_change(self, watcher: Watcher) -> bytes | None:
-        """Return the message of the oldest change that a watcher has not received; the previous one is written."""
-        written_since = watcher.writing_since
-        if written_since is not None:
-            watcher.writing_since = None
-            if watcher.unread is not None:
-                self._give_back_unread(watcher)
-            self._writes += 1
-            if self.count <= ALWAYS_OBSERVED or self._writes % OBSERVED_SHARE == 0:
-                self._lag.observe(self._clock.monotonic() - written_since)
-        while watcher.slots and watcher.task is None:
-            watched, since = next(iter(watcher.slots.items()))
-            # A warming node may have lost the topic after this slot was filled; the next change fills it again.
-            is_known = watched.digest is not None
-            if is_known:
-                if not watched.message:
-                    watched.message = self._gone(watched)
-                size = len(watched.message)
-                if size > SMALL_MESSAGE_BYTES and not self._has_share(watcher, size):
-                    return None
-            if len(watcher.slots) > 1:
-                del watcher.slots[watched]
-            else:
-                watcher.slots = _NO_SLOTS
-            if is_known:
-                watcher.sent[watched] = watched.counter
-                watcher.writing_since = since
-                return watched.message
-        if watcher.unread is not None:
-            self._give_back_unread(watcher)
-        return None
-
-    def _give_back_unread(self, watcher: Watcher) -> None:
+    def give_back_unread(self, watcher: Watcher) -> None:
+        """Release the share of a message that is written, or is not to be."""
         if watcher.unread is not None:
             self._bounds["unread_watch_bytes"].give_back(watcher.unread)
             watcher.unread = None
 
-    def _has_share(self, watcher: Watcher, size: int) -> bool:
+    def has_share(self, watcher: Watcher, size: int) -> bool:
         """Return whether a larger message may be written now; if not, a task waits for that."""
         bound = self._bounds["unread_watch_bytes"]
         if watcher.unread is not None and watcher.unread.amount < size:
-            self._give_back_unread(watcher)  # the change was replaced by a larger one
+            self.give_back_unread(watcher)  # the change was replaced by a larger one
         if watcher.unread is None:
             watcher.unread = bound.take(watcher.peer.key, size, watcher.yield_place)
         if watcher.unread is None:
@@ -488,7 +494,7 @@ class WatchHub:
         if len(message) > SMALL_MESSAGE_BYTES:
             watcher.unread = await self._acquire_share(watcher, len(message))
         await write(message)
-        self._give_back_unread(watcher)
+        self.give_back_unread(watcher)
         watcher.writing_since = None
 
     async def _acquire_share(self, watcher: Watcher, size: int) -> Share:
@@ -520,11 +526,13 @@ class WatchHub:
                 self._walked_in = state
                 self._routes.touched.take()
                 await self._walk(list(self._watched))
+                await self._wake()
             elif self._routes.touched:
                 topics, groups = self._routes.touched.take()
                 await self._walk(topics)
                 for key in groups:
                     await self._walk_group(key)
+                await self._wake()
             pause = max(self._step, PAUSE_RATIO * (self._clock.monotonic() - started))
 
     async def _walk_group(self, key: GroupKey) -> None:
@@ -533,7 +541,7 @@ class WatchHub:
 
     async def _walk(self, topics: Iterable[str]) -> None:
         """Check the watched topics among these. The loop runs in between: ``topics`` must not be altered."""
-        paused_at, checks = self._clock.monotonic(), 0
+        paused_at, checks, woken_at = self._clock.monotonic(), 0, self._clock.monotonic()
         for topic in topics:
             for watched in self._watched.of(topic) or (None,):
                 checks += 1
@@ -544,6 +552,9 @@ class WatchHub:
                 if watched is not None and watched.is_fresh:
                     watched.is_fresh = False
                     await self._notify(watched)
+                    if self._clock.monotonic() - woken_at > WAKE_SECONDS:
+                        await self._wake()
+                        woken_at = self._clock.monotonic()
 
     def _check(self, watched: _Watched) -> bool:
         """Update its message from the route table; return whether that took more than a comparison."""
@@ -577,20 +588,34 @@ class WatchHub:
         watched.counter = self._routes.change
         watched.message = b""
 
-    def _gone(self, watched: _Watched) -> bytes:
-        return route_codec.gone(watched.topic, boot=self._responses.boot, counter=watched.counter)
+    def message_of_gone(self, watched: _Watched) -> bytes:
+        """Return the message that a topic is gone, encoded once for all watchers."""
+        watched.message = route_codec.gone(watched.topic, boot=self._responses.boot, counter=watched.counter)
+        return watched.message
 
     async def _notify(self, watched: _Watched) -> None:
+        """Fill a slot of each watcher; :meth:`_wake` wakes them."""
+        paused_at, changed, since = self._clock.monotonic(), watched.changed, watched.found_at
         for number, watcher in enumerate(list(watched.watchers), 1):
-            if watched.changed > watcher.sent.get(watched, watched.changed):
-                if watched in watcher.slots:
+            if changed > watcher.sent.get(watched, changed):
+                slots = watcher.slots
+                if not slots:
+                    watcher.slots = {watched: since}
+                    self._full.append(watcher)
+                elif watched in slots:
                     self._coalesced.inc()
-                elif watcher.slots:
-                    watcher.slots[watched] = watched.found_at
                 else:
-                    watcher.slots = {watched: watched.found_at}
-                    if watcher.stream is not None:
-                        watcher.stream.wake()
+                    slots[watched] = since
+            if number % MAX_COMPARISONS == 0 and self._clock.monotonic() - paused_at > SLICE_SECONDS:
+                await self._clock.sleep(0)
+                paused_at = self._clock.monotonic()
+
+    async def _wake(self) -> None:
+        """Wake the watchers with full slots. Not earlier: each then sends all its changes at the same time."""
+        full, self._full = self._full, []
+        for number, watcher in enumerate(full, 1):
+            if watcher.stream is not None:
+                watcher.stream.wake()
             if number % MAX_WAKES == 0:
                 await self._clock.sleep(0)
 
