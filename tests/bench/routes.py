@@ -48,9 +48,7 @@ async def _measure_listeners(report: Report, servers: Mapping[str, Worker], *, b
             async with grpc.aio.insecure_channel(addr) as channel:
                 for number in range(brokers):
                     await messages.register(channel, messages.registration(number, topics=1))
-            channels = await stack.enter_async_context(
-                raw_channels(addr, CONNECTIONS, method=messages.ROUTE, message=query)
-            )
+            channels = await stack.enter_async_context(raw_channels(addr, [query] * CONNECTIONS, method=messages.ROUTE))
             turns |= {f"{name}, {count}": Turn(server, raw_load(channels, count)) for count in IN_FLIGHT}
         costs = await in_turns(turns, report, title=f"listeners, routes of {brokers} brokers")
     for count in IN_FLIGHT:
