@@ -1,5 +1,5 @@
-// Command route_peer is the peer of the route benches in Go: a gRPC server whose every response is the bytes given as
-// standard input, and that prints its port. It ends with its standard input's second half: the pipe is closed.
+// Command route_peer is a server of the route bench: grpc-go, every response of which is the bytes that the first line of
+// standard input has in hexadecimal. It prints its port, and ends with its standard input.
 package main
 
 import (
