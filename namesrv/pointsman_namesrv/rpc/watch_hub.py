@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -90,23 +90,43 @@ class _Watched:
     """The counter at the last change of the digest. A watcher that was sent it, or a later one, is up to date."""
     is_fresh: bool = False
     """Whether there is a change that watchers have not been notified of."""
-    watchers: tuple[Watcher, ...] | set[Watcher] = ()
+    watchers: tuple[Watcher, ...] | dict[Watcher, int] = ()
+    """With the counter that each was last sent; while there are few, ``counters`` has those."""
+    counters: tuple[int, ...] = ()
 
     def join(self, watcher: Watcher) -> None:
-        """Add a watcher."""
-        if isinstance(self.watchers, set):
-            self.watchers.add(watcher)
+        """Add a watcher that was sent nothing."""
+        if isinstance(self.watchers, dict):
+            self.watchers[watcher] = NOTHING_SENT
         elif len(self.watchers) < FEW:
-            self.watchers = (*self.watchers, watcher)
+            self.watchers, self.counters = (*self.watchers, watcher), (*self.counters, NOTHING_SENT)
         else:
-            self.watchers = {*self.watchers, watcher}
+            self.watchers = dict(zip(self.watchers, self.counters, strict=True))
+            self.watchers[watcher] = NOTHING_SENT
+            self.counters = ()
 
     def remove(self, watcher: Watcher) -> None:
         """Remove a watcher."""
-        if isinstance(self.watchers, set):
-            self.watchers.discard(watcher)
+        if isinstance(self.watchers, dict):
+            self.watchers.pop(watcher, None)
+        elif watcher in self.watchers:
+            at = self.watchers.index(watcher)
+            self.watchers = self.watchers[:at] + self.watchers[at + 1 :]
+            self.counters = self.counters[:at] + self.counters[at + 1 :]
+
+    def note_sent(self, watcher: Watcher) -> None:
+        """Note that a watcher is sent the current state."""
+        if isinstance(self.watchers, dict):
+            self.watchers[watcher] = self.counter
         else:
-            self.watchers = tuple(each for each in self.watchers if each is not watcher)
+            at = self.watchers.index(watcher)
+            self.counters = (*self.counters[:at], self.counter, *self.counters[at + 1 :])
+
+    def is_behind(self, watcher: Watcher) -> bool:
+        """Return whether a watcher has not been sent the last change."""
+        if isinstance(self.watchers, dict):
+            return self.changed > self.watchers.get(watcher, self.changed)
+        return watcher in self.watchers and self.changed > self.counters[self.watchers.index(watcher)]
 
 
 _Place = tuple[str, str]
@@ -171,15 +191,17 @@ class Watcher:
 
     hub: WatchHub
     number: int
-    peer: Peer
+    addr: str
+    key: str
+    """Of its peer, for bounds."""
     opened_at: float
     """Monotonic seconds."""
     task: asyncio.Task[None] | None
     """While it sends the first state, or waits for others to read."""
     stream: OpenStream | None = None
     """After the first state."""
-    sent: dict[_Watched, int] = field(default_factory=dict)
-    """What it watches, with the counter that it was last sent."""
+    watched: Sequence[_Watched] = ()
+    """What it watches."""
     slots: dict[_Watched, float] = field(default_factory=lambda: _NO_SLOTS)
     """Changes not sent yet, with the time since when; the oldest first. While there are any, the stream is woken."""
     writing_since: float | None = None
@@ -204,6 +226,7 @@ class Watcher:
     def attach(self, stream: OpenStream) -> None:
         """Begin to send changes."""
         self.task, self.stream = None, stream
+        self.watched = tuple(self.watched)  # smaller than the list that it was
 
     def next_response(self) -> bytes | None:
         """Return the message of the oldest change; the previous one is written. The hot path of a change."""
@@ -227,7 +250,7 @@ class Watcher:
             else:
                 self.slots = _NO_SLOTS
             if is_known:
-                self.sent[watched] = watched.counter
+                watched.note_sent(self)
                 self.writing_since = since
                 return message
         if self.unread is not None:
@@ -248,8 +271,8 @@ class Watcher:
         elif self.task is not None:
             self.task.cancel()
 
-    def yield_place(self) -> None:
-        """End it for another peer, which needs a share of this one's."""
+    def __call__(self) -> None:
+        """End it for another peer, which needs one of its shares. Not a method with a name: each share keeps it."""
         self.hub.end_for_another(self)
 
 
@@ -352,11 +375,10 @@ class WatchHub:
     def _open(self, peer: Peer, topics: int) -> Watcher:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of a listener runs in one
-        watcher = Watcher(self, next(self._numbers), peer, self._clock.monotonic(), task)
-        end = watcher.yield_place
+        watcher = Watcher(self, next(self._numbers), peer.addr, peer.key, self._clock.monotonic(), task)
         try:
-            watcher.place = self._take("watchers", peer, 1, end)
-            watcher.topics = self._take("watched_topics", peer, topics, end)
+            watcher.place = self._take("watchers", watcher, 1)
+            watcher.topics = self._take("watched_topics", watcher, topics)
         except LimitExceeded:
             self._give_back(watcher)
             raise
@@ -365,9 +387,9 @@ class WatchHub:
         self._has_watchers.set()
         return watcher
 
-    def _take(self, limit: str, peer: Peer, amount: int, end: Callable[[], None]) -> Share:
+    def _take(self, limit: str, watcher: Watcher, amount: int) -> Share:
         bound = self._bounds[limit]
-        share = bound.take(peer.key, amount, end)
+        share = bound.take(watcher.key, amount, watcher)
         if share is None:
             raise LimitExceeded(limit, bound.bound, field="topics", value=bound.total + amount)
         return share
@@ -399,11 +421,11 @@ class WatchHub:
         self._give_back(watcher)
         self._watchers.discard(watcher)
         self._show_counts()
-        for watched in watcher.sent:
+        for watched in watcher.watched:
             watched.remove(watcher)
             if not watched.watchers:
                 self._watched.remove(watched)
-        watcher.sent.clear()
+        watcher.watched = ()
         watcher.slots = _NO_SLOTS
 
     def observe_lag(self, since: float) -> None:
@@ -418,8 +440,9 @@ class WatchHub:
     async def _send_first_state(self, watcher: Watcher, request: WatchTopicRoutesRequest, write: Write) -> None:
         unchanged, slices = 0, Slices(self._clock, pause=PAUSE_SECONDS)
         place, absent, absent_at = (request.cluster, request.zone), list[str](), NOTHING_SENT
+        watcher.watched = joined = list[_Watched]()
         for known in request.topics:
-            watched = self._join(watcher, known.topic, place)
+            watched = self._join(watcher, known.topic, place, joined)
             if self._is_known(known, watched):
                 unchanged += 1
             elif watched.digest == route_codec.GONE_DIGEST:
@@ -443,15 +466,15 @@ class WatchHub:
         message = route_codec.absent(topics, boot=self._responses.boot, counter=counter)
         await self._write(watcher, write, message, since=self._clock.monotonic())
 
-    def _join(self, watcher: Watcher, topic: str, place: _Place) -> _Watched:
+    def _join(self, watcher: Watcher, topic: str, place: _Place, joined: list[_Watched]) -> _Watched:
         watched = self._watched.at(topic, place)
+        joined.append(watched)
         watched.join(watcher)
-        watcher.sent[watched] = NOTHING_SENT
         # The client may know of later changes than the last walk found.
         self._check(watched)
         if watched.digest == route_codec.GONE_DIGEST:
             self._renew_absent(watched)
-        watcher.sent[watched] = watched.counter
+        watched.note_sent(watcher)
         return watched
 
     def _is_known(self, known: KnownRoute, watched: _Watched) -> bool:
@@ -472,7 +495,7 @@ class WatchHub:
         if watcher.unread is not None and watcher.unread.amount < size:
             self.give_back_unread(watcher)  # the change was replaced by a larger one
         if watcher.unread is None:
-            watcher.unread = bound.take(watcher.peer.key, size, watcher.yield_place)
+            watcher.unread = bound.take(watcher.key, size, watcher)
         if watcher.unread is None:
             watcher.task = asyncio.create_task(self._wait_for_share(watcher, size))
         return watcher.unread is not None
@@ -499,7 +522,7 @@ class WatchHub:
 
     async def _acquire_share(self, watcher: Watcher, size: int) -> Share:
         bound, until = self._bounds["unread_watch_bytes"], self._clock.monotonic() + ROOM_SECONDS
-        take = partial(bound.take, watcher.peer.key, size, watcher.yield_place)
+        take = partial(bound.take, watcher.key, size, watcher)
         share = take()
         if share is None:
             async with self._room_queue:
@@ -595,9 +618,9 @@ class WatchHub:
 
     async def _notify(self, watched: _Watched) -> None:
         """Fill a slot of each watcher; :meth:`_wake` wakes them."""
-        paused_at, changed, since = self._clock.monotonic(), watched.changed, watched.found_at
+        paused_at, is_behind, since = self._clock.monotonic(), watched.is_behind, watched.found_at
         for number, watcher in enumerate(list(watched.watchers), 1):
-            if changed > watcher.sent.get(watched, changed):
+            if is_behind(watcher):
                 slots = watcher.slots
                 if not slots:
                     watcher.slots = {watched: since}
@@ -641,20 +664,20 @@ class WatchHub:
 
     def check_invariants(self) -> None:
         """Compare the watchers with the watched topics; for tests."""
-        held = {(watcher, watched) for watcher in self._watchers for watched in watcher.sent}
+        held = {(watcher, watched) for watcher in self._watchers for watched in watcher.watched}
         watched_now = [watched for topic in self._watched for watched in self._watched.of(topic)]
         assert held == {(w, watched) for watched in watched_now for w in watched.watchers}  # noqa: S101
         assert all(watched.watchers for watched in watched_now)  # noqa: S101
         assert self._bounds["watchers"].total == sum(w.why is None for w in self._watchers)  # noqa: S101
         assert self._watchers or not self._bounds["unread_watch_bytes"].total  # noqa: S101
-        assert all(watcher.slots.keys() <= watcher.sent.keys() for watcher in self._watchers)  # noqa: S101
+        assert all(watcher.slots.keys() <= set(watcher.watched) for watcher in self._watchers)  # noqa: S101
 
 
 def _facts_of(watcher: Watcher) -> WatcherFacts:
     return WatcherFacts(
-        watcher.peer.addr,
+        watcher.addr,
         watcher.opened_at,
-        len(watcher.sent),
+        len(watcher.watched),
         len(watcher.slots) + (watcher.writing_since is not None),
         watcher.waiting_since(),
     )
