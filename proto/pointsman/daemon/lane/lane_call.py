@@ -307,19 +307,24 @@ class LaneCall:
         """Ask the stream for responses soon."""
         self._owner.push_soon(self)
 
-    def push(self) -> None:
-        """Send responses of the stream, as far as the client accepts them."""
-        owner, stream_id = self._owner, self.stream_id
-        http2 = owner.http2
-        while self._kept is not None and owner.is_writable and not http2.unsent_of(stream_id):
-            response = self._kept.next_response()
-            if response is None:
-                return
-            if not self._has_head:
-                http2.send_headers(stream_id, HEAD.block)
-                self._has_head = True
-            http2.send_data(stream_id, PREFIX.pack(0, len(response)), response)
-            owner.flush_soon(len(response))
+    def push(self, room: int) -> int:
+        """Send responses of the stream, as far as the client accepts them, and ``room`` bytes; return what is left."""
+        kept, http2, stream_id = self._kept, self._owner.http2, self.stream_id
+        if kept is None or room <= 0 or http2.unsent_of(stream_id):
+            return room
+        if not self._has_head:
+            http2.send_headers(stream_id, HEAD.block)
+            self._has_head = True
+        next_response, send_message, pack = kept.subscription.next_response, http2.send_message, PREFIX.pack
+        try:
+            while room > 0 and (response := next_response()) is not None:
+                size = len(response)
+                room -= size
+                if not send_message(stream_id, pack(0, size), response):
+                    break
+        except Exception as error:  # noqa: BLE001  # every error becomes a status
+            kept.end(error)
+        return room
 
     def end_kept(self, status: Any) -> None:  # noqa: ANN401  # grpc.Status, which has no stubs
         """End the call with a status."""

@@ -228,12 +228,15 @@ class LaneConnection(asyncio.Protocol):
             self._due.append(call)
 
     def push(self) -> None:
-        """Push what is due, in one write."""
+        """Push what is due, in one write, or in more where it is much."""
         due, self._due = self._due, None
-        self._flush_is_due = True  # it is: below
+        room = UNSENT_BYTES if self.is_writable else 0
         try:
             for call in due or ():
-                call.push()
+                room = call.push(room)
+                while room <= 0 and self.is_writable:
+                    self.flush()
+                    room = call.push(UNSENT_BYTES)
         except Exception as error:  # noqa: BLE001  # of one connection, as above
             self.fail(error)
         self.flush()
