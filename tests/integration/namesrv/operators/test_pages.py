@@ -323,6 +323,7 @@ async def test_a_broker_that_only_another_name_server_lost_is_marked(monkeypatch
             assert f"At {other.addr}" in shown
             assert f"Name server {other.addr} does not route brokers that are UP here: c1/b/0." in shown
             assert page.body.count(b">NOT ROUTED<") == 1
+            assert f"pointsmanctl --namesrv {app.addr},{other.addr} brokers" in shown
             broker = await ask(app.monitoring_port, "/brokers/c1/b")
             assert f"at {other.addr} NOT ROUTED" in text_of(broker)
             assert 'href="https://grafana/d?b=b"' in broker.body.decode()
