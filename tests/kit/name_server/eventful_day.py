@@ -187,6 +187,7 @@ def _measured() -> bytes:
                 commit_rate=310.0,
                 behind_queue_count=1,
                 membership_changes=1,
+                membership_changes_in_hour=6,
             )
         ],
     )
