@@ -108,6 +108,7 @@ def _broker(files: PastFiles, question: Mapping[str, Any]) -> Answer:
         "name_servers": seen["name_servers"],
         "brokers": [each for each in seen["brokers"] if each["broker_name"] == name],
         "events": page["events"][::-1],
+        "first_day": page["first_day"],
     } | _steps(files, question, cluster=cluster, broker_name=name, whole_clusters=whole_clusters)
 
 

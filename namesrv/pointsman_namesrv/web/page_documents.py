@@ -39,7 +39,7 @@ from pointsman_namesrv.web.page_data import (
     TopicsData,
     row_of_lost,
 )
-from pointsman_namesrv.web.peer_comparison import PeerResult
+from pointsman_namesrv.web.peer_comparison import SELF, PeerResult
 from pointsman_namesrv.web.status_document import overview_of, problems_of
 
 ROW_BYTES = 300
@@ -93,8 +93,13 @@ class PageSources:
             report_url=self.report_url,
             broker_url=self.broker_url,
             runbook_url=self.runbook_url,
-            peers=tuple(peer.addr for peer in self.peers),
+            servers=self._servers(),
         )
+
+    def _servers(self) -> tuple[str, ...]:
+        listed = tuple(peer.addr for peer in self.peers)
+        is_listed = self.fleet.addr in listed or any(peer.result == SELF for peer in self.peers)
+        return listed if is_listed else (self.fleet.addr, *listed)
 
     def row(self, group: Group, replica: Replica, *, now: float) -> BrokerRow:
         """Return the row of a registered broker."""

@@ -60,6 +60,9 @@ async def register(
     return await peer.register(*topics, who=who, **more)
 
 
+CHANGED = {"membership_changes": 2, "membership_changes_in_hour": 7}
+
+
 def measured() -> bytes:
     stats = messages.QueueStats(
         queue_count=4,
@@ -68,7 +71,9 @@ def measured() -> bytes:
         top_put_rates=[messages.QueuePuts(topic="orders", queue_id=3, put_rate=18.0)],
         top_lags=[messages.QueueLag(group="%g", topic="orders", queue_id=3, lag=900)],
         top_topics=[messages.TopicTotals(topic="orders", queue_count=4, put_rate=20.0, highest_put_rate=18.0)],
-        top_groups=[messages.GroupTotals(group="%g", topic="orders", queue_count=4, lag=900, stuck_queue_count=1)],
+        top_groups=[
+            messages.GroupTotals(group="%g", topic="orders", queue_count=4, lag=900, stuck_queue_count=1, **CHANGED)
+        ],
     )
     return messages.LiveQueues(stats=stats).SerializeToString()
 
@@ -198,7 +203,7 @@ async def test_the_page_of_a_broker_explains_it_as_why_does(server: NameServerAp
             ["An operator wiped the write permission of c2/-t.", "Queue 3 of topic orders on a gets 18.0"],
         ),
         ("/topics/paid", ["No broker that has it is up", "c2/gone/0 GONE SILENCE"]),
-        ("/groups/%25g", ["900", "pointsmanctl --namesrv", "offsets %g"]),
+        ("/groups/%25g", ["900", "1 2, 7", "pointsmanctl --namesrv", "offsets %g", "--output=json group %g"]),
         ("/events?kind=EXPIRED", ["1 to 1 of 1 events", "c2/gone/0"]),
         ("/brokers/c1/sick", ["A maintenance window of this broker name is open for another", "by zoe"]),
         ("/brokers/c2/-t", ["An operator wiped the write permission of its topics", "why --cluster=c2 -- -t"]),
@@ -325,6 +330,7 @@ async def test_a_broker_that_only_another_name_server_lost_is_marked(monkeypatch
             assert f"At {other.addr}" in shown
             assert f"Name server {other.addr} does not route brokers that are UP here: c1/b/0." in shown
             assert page.body.count(b">NOT ROUTED<") == 1
+            assert f"pointsmanctl --namesrv {app.addr},{other.addr} brokers" in shown
             broker = await ask(app.monitoring_port, "/brokers/c1/b")
             assert f"at {other.addr} NOT ROUTED" in text_of(broker)
             assert 'href="https://grafana/d?b=b"' in broker.body.decode()
