@@ -17,7 +17,15 @@ from pathlib import Path
 from pointsman.history.row_format import ROUTINE, Row
 from pointsman.history.topic_selection import ObserverRows, TopicRows, counted, is_of, joined, lean, mentions
 from pointsman_namesrv.history import past_index
-from pointsman_namesrv.history.folder import HistoryFile, day_folder, day_folders, file_node, files_of
+from pointsman_namesrv.history.folder import (
+    HistoryFile,
+    day_folder,
+    day_folders,
+    file_node,
+    files_of,
+    index_folder,
+    index_path,
+)
 from pointsman_namesrv.history.past_index import FileIndex, overlap
 from pointsman_namesrv.history.past_lines import Block, Line, lines_of
 
@@ -53,7 +61,7 @@ class PastFiles:
 
     def __init__(self, directory: Path, node: str) -> None:
         self.node = node
-        self._raw, self._indexes = directory / "raw", directory / "index"
+        self._raw = directory / "raw"
         self._file_node = file_node(node)
         self._cached: OrderedDict[tuple[Path, int], FileIndex] = OrderedDict()
 
@@ -69,8 +77,9 @@ class PastFiles:
     def _files(self, day: date) -> list[HistoryFile]:
         return [file for file in files_of(day, day_folder(self._raw, day)) if file.node == self._file_node]
 
-    def _index_path(self, file: HistoryFile) -> Path:
-        return day_folder(self._indexes, file.day) / f"{file.path.name}.json"
+    def has_closed(self) -> bool:
+        """Return whether there is a file that can be indexed."""
+        return any(file.packed for day in reversed(self.days()) for file in self._files(day))
 
     def _index(self, file: HistoryFile) -> FileIndex | None:
         """Return the index of a closed file, built if it has none; None for a file that is written or not packed."""
@@ -80,7 +89,7 @@ class PastFiles:
         if key in self._cached:
             self._cached.move_to_end(key)
             return self._cached[key]
-        path = self._index_path(file)
+        path = index_path(self._raw, file)
         found = past_index.load(path, size=file.size)
         if found is None:
             found = past_index.build(file.path, self.node)
@@ -100,8 +109,9 @@ class PastFiles:
         """
         for day in reversed(self.days()):
             for file in reversed(self._files(day)):
-                if file.packed and not self._index_path(file).exists():
-                    past_index.save(past_index.build(file.path, self.node), self._index_path(file))
+                path = index_path(self._raw, file)
+                if file.packed and not path.exists():
+                    past_index.save(past_index.build(file.path, self.node), path)
                     yield
         self.drop_orphans()
 
@@ -109,7 +119,7 @@ class PastFiles:
         """Remove the indexes of files that retention removed; return their number."""
         removed = 0
         try:
-            folders = day_folders(self._indexes)
+            folders = day_folders(index_folder(self._raw))
         except OSError:
             return 0
         for day, folder in folders:
