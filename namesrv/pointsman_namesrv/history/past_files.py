@@ -212,6 +212,44 @@ class PastFiles:
                     if line.node == self.node:
                         see((began.setdefault(line.boot_id, line.at_us), line.boot_id, line.seq), line)
 
+    def nearest(
+        self, day: date, blocks: Blocks, is_asked: Callable[[Line], bool], at_us: int, *, is_before: bool
+    ) -> int | None:
+        """Return the time of the row of a day that is asked for and nearest to a moment, before or after it.
+
+        None: there is none. Raises OSError.
+        """
+        for _ in range(MAX_READS - 1):
+            with contextlib.suppress(FileNotFoundError):
+                return self._nearest(day, blocks, is_asked, at_us, is_before=is_before)
+        return self._nearest(day, blocks, is_asked, at_us, is_before=is_before)
+
+    def _nearest(
+        self, day: date, blocks: Blocks, is_asked: Callable[[Line], bool], at_us: int, *, is_before: bool
+    ) -> int | None:
+        places: list[tuple[int, Path, Block | None]] = []
+        """Each block with the least time between one of its rows and the moment; 0: it is not known."""
+        for file in self._files(day):
+            index = self._index(file)
+            if index is None:
+                places.append((0, file.path, None))
+                continue
+            spans = index.spans()
+            for block in blocks(index):
+                first, last = spans[block]
+                if first < at_us if is_before else last > at_us:
+                    places.append((max(0, at_us - last if is_before else first - at_us), file.path, block))
+        found: int | None = None
+        for least, path, place in sorted(places, key=itemgetter(0)):
+            if found is not None and least >= abs(found - at_us):
+                break
+            for line in lines_of(path, place, with_frequent=False):
+                away = at_us - line.at_us if is_before else line.at_us - at_us
+                is_nearer = away > 0 and (found is None or away < abs(found - at_us))
+                if is_nearer and line.node == self.node and is_asked(line):
+                    found = line.at_us
+        return found
+
     def observers(self, days: Collection[date], at_us: int) -> list[ObserverRows]:
         """Count the rows of each run; ``at_us``: the moment, microseconds since 1970. Raises OSError."""
         for _ in range(MAX_READS - 1):
@@ -304,15 +342,18 @@ class PastFiles:
         """
         observers = self.observers(days, at_us)
         run = max((each for each in observers if each.rows), key=attrgetter("first_us"), default=None)
+        if run is None:
+            return TopicRows([], [])
+        boot_id = run.boot_id
         latest: dict[tuple[str | None, str | None, int], Line] = {}
         own: dict[int, Row] = {}
 
         def see(line: Line) -> None:
-            if run is None or line.boot_id != run.boot_id or line.at_us > at_us:
+            if line.boot_id != boot_id or line.at_us > at_us:
                 return
             if line.event.startswith("NAMESRV_") and line.event not in ROUTINE and (row := line.row()) is not None:
                 own[line.seq] = lean(row, "")
-            is_state = line.event not in ROUTINE and line.event != "TOPICS" and cluster in (None, line.cluster)
+            is_state = has_state(line.event) and cluster in (None, line.cluster)
             broker_id = line.broker_id if is_state else None
             if broker_id is None:
                 return
@@ -322,9 +363,12 @@ class PastFiles:
             if len(latest) > MAX_ROWS:
                 raise TooManyRows(MAX_ROWS)
 
-        self.visit(days, lambda index: index.of_kinds(lambda _: True, cluster=None), see, with_frequent=False)
+        def has_state(event: str) -> bool:
+            return event not in ROUTINE and event != "TOPICS"
+
+        self.visit(days, lambda index: index.of_run(boot_id, has_state, until_us=at_us), see, with_frequent=False)
         rows = [*own.values(), *(lean(row, "") for line in latest.values() if (row := line.row()) is not None)]
-        return TopicRows(rows, [] if run is None else [run])
+        return TopicRows(rows, [run])
 
     def groups_named(self, broker_name: str, days: Iterable[date], *, cluster: str | None) -> set[Group]:
         """Return the clusters with this broker name in these days. Raises OSError."""
