@@ -298,6 +298,7 @@ class NameServerApp:
                 self._report_status(),
                 parts.peers.run(),
                 parts.memory.run(previous_boot_id=parts.recorder.previous_boot_id, in_snapshot=marks),
+                parts.past.run(parts.memory.until_read),
             ]
             if parts.snapshot is not None:
                 work.append(parts.snapshot.run())

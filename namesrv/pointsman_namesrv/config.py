@@ -275,7 +275,7 @@ class HistoryConfig:
     retain_days: int = 400
     """Days after which closed files are removed; 0: never."""
     retain_bytes: int = 20 * 1024**3
-    """Total size above which the oldest closed files are removed, bytes; 0: no limit."""
+    """Total size of all files and their indexes above which the oldest closed ones are removed, bytes; 0: no limit."""
     hide_kv: tuple[str, ...] = ()
     """Namespaces of the KV configuration whose values appear in history, log and `pointsmanctl changes` as length and
     SHA-256 only. Values above 1,024 characters always do."""

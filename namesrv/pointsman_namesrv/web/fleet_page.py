@@ -288,7 +288,7 @@ def clusters_of(data: FleetData) -> Iterator[ShownCluster]:
             of_cluster = states.get(cluster)
             if of_cluster is None:
                 of_cluster = states[cluster] = Counter()
-            of_cluster[row.state.phase.value] += 1
+            of_cluster[row.state.phase] += 1
     no_master = Counter(key.cluster for key in data.headless)
     names = {*states, *lost}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 from collections import Counter
@@ -23,7 +24,7 @@ from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import MonitoringConfig, PeersConfig, RemotingConfig
 from pointsman_namesrv.slices import Slices
-from pointsman_namesrv.web import page_documents, peer_comparison
+from pointsman_namesrv.web import page_documents, page_source, peer_comparison
 from pointsman_namesrv.web.page_rendering import PAGE_POLICY, SCRIPT
 from tests.kit.access_tokens import TokenFolder
 from tests.kit.broker.rocketmq.peer import remoting_peer
@@ -287,6 +288,25 @@ async def test_filters_and_pages_need_no_further_walk(clock: ManualClock, monkey
         await clock.advance(1.1)
         assert (await ask(app.monitoring_port, "/")).status == 200
         assert walks == {"page fleet": 2, "page events": 2, "page live": 1}
+
+
+async def test_only_the_first_page_waits_for_measurements_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(*arguments: Any) -> Any:
+        begun.set()
+        await may_end.wait()
+        return await page_documents.live(*arguments)
+
+    monkeypatch.setattr(page_documents, "BUILDS", {**page_documents.BUILDS, "page live": slow})
+    monkeypatch.setattr(page_source, "SOON_SECONDS", 60.0)
+    async with running_name_server() as app:
+        first = asyncio.create_task(ask(app.monitoring_port, "/"))
+        await begun.wait()
+        assert "are being read" in text_of(await ask(app.monitoring_port, "/"))
+        assert not first.done()
+        may_end.set()
+        assert "are being read" not in text_of(await first)
 
 
 async def test_topics_are_counted_again_only_after_a_change(
