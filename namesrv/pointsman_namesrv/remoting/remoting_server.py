@@ -12,6 +12,7 @@ from pointsman.clock import Clock
 from pointsman.daemon.access.access import Access, Caller
 from pointsman.daemon.monitoring import bound_socket
 from pointsman.daemon.tls.tls_connection import Handshakes, TlsConnection
+from pointsman.daemon.waiting_bytes import ComingIn, Unsent
 from pointsman.names import join_addr, split_addr
 from pointsman.rocketmq.frames import ReadyResponse
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
@@ -20,7 +21,6 @@ from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.remoting.broker_codes import BrokerCodes, Steps
 from pointsman_namesrv.remoting.remoting_connection import NO_ROLE, RemotingConnection
 from pointsman_namesrv.remoting.requests import Requests
-from pointsman_namesrv.remoting.waiting_bytes import ComingIn, Unsent
 from pointsman_namesrv.slices import PAUSE_SECONDS
 
 IDLE_SECONDS = 120.0

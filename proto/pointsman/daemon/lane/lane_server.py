@@ -11,10 +11,12 @@ from typing import Any
 
 import grpc
 
+from pointsman.clock import Clock, SystemClock
 from pointsman.daemon.lane.lane_connection import LaneConnection
 from pointsman.daemon.lane.lane_methods import Inline, Methods
 from pointsman.daemon.monitoring import bound_socket
 from pointsman.daemon.tls.tls_connection import Handshakes, TlsConnection
+from pointsman.daemon.waiting_bytes import ComingIn, Unsent
 from pointsman.http2.http2_sending import Http2Shared
 from pointsman.http2.peer_limits import Bound, Limits
 
@@ -28,6 +30,15 @@ A client of grpcio that is refused while it waits for a window reports an error 
 """
 CONNECTION_WINDOW = 4 * 1024 * 1024
 """The same of all requests of a connection together."""
+RECEIVED_BYTES = 32 * 1024 * 1024
+"""Bound on what all connections have received and handlers have not taken; fast ones may get half as far again."""
+UNSENT_BYTES = 96 * 1024 * 1024
+"""Bound on responses that are not read on all connections: more than the name server's own bounds on changes for
+watches (``watch_hub.py``), which end one watch and not its connection."""
+LATE_SECONDS = 1.0
+"""Lateness of a sweep that is a pause of this process: it is not counted as time of the clients."""
+CLOSING_SECONDS = 10.0
+"""Time for a client to read the end of its connection."""
 DRAIN_SECONDS = 0.5
 """Time for clients to acknowledge that the server ends."""
 
@@ -40,10 +51,13 @@ class LaneServer:
         options: Sequence[tuple[str, int]],
         inline: Mapping[str, Inline],
         on_excess: Callable[[Bound], None] | None = None,
+        *,
+        clock: Clock | None = None,
     ) -> None:
         """``inline``: unary methods that may respond without a task, by path; read when a method is called first.
 
-        ``on_excess`` counts the limits that clients reach.
+        ``on_excess`` counts the limits that clients reach. ``clock``: the machine's by default, also where the daemon
+        has another: connections are real.
         """
         named = dict(options)
 
@@ -63,6 +77,16 @@ class LaneServer:
             )
         )
         self.shared.excesses.on_excess = on_excess
+        self._clock = clock or SystemClock()
+        self.monotonic = self._clock.monotonic
+        excesses = self.shared.excesses
+        self.coming_in = ComingIn(self._clock, lambda: excesses.note(Bound.RECEIVED_BYTES), bound=RECEIVED_BYTES)
+        self.unsent = Unsent(
+            self._clock,
+            lambda: excesses.note(Bound.UNSENT_BYTES),
+            bound=UNSENT_BYTES,
+            contents=self.shared.contents,
+        )
         self.methods = Methods(inline)
         self.loop: asyncio.AbstractEventLoop
         self._socket: socket.socket | None = None
@@ -111,13 +135,13 @@ class LaneServer:
             self._factory(), sock=self._socket, backlog=BACKLOG, start_serving=False
         )
         await self._server.start_serving()
-        self._background.append(self.loop.create_task(self._sweep()))
+        self._background += (self.loop.create_task(self._sweep()), self.loop.create_task(self.coming_in.run()))
 
     def _factory(self) -> Callable[[], asyncio.Protocol]:
         """Return the factory of connections."""
         if self._context is None:
             return lambda: LaneConnection(self)
-        self._handshakes = handshakes = Handshakes(self._context, permissive=False, monotonic=self.loop.time)
+        self._handshakes = handshakes = Handshakes(self._context, permissive=False, monotonic=self.monotonic)
         self._background.append(self.loop.create_task(handshakes.run()))
         return lambda: TlsConnection(LaneConnection(self), handshakes)
 
@@ -174,19 +198,26 @@ class LaneServer:
     # --- what only time shows ---------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
+        before = self.monotonic()
         while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            now = self.loop.time()
+            await self._clock.sleep(SWEEP_SECONDS)
+            now = self.monotonic()
+            interval, before = now - before, now
             if self._handshakes is not None:
                 self._handshakes.close_overdue()
             for connection in list(self._connections):
                 self._check(connection, now)
+                if connection.waiting is not None or connection.buffered:
+                    connection.check_waiting(now, interval, late=max(0.0, interval - SWEEP_SECONDS - LATE_SECONDS))
 
     def _check(self, connection: LaneConnection, now: float) -> None:
         """Close a connection that never began, that is idle, or whose client is not there."""
         if connection.has_calls:
             connection.used_at = now
-        if not connection.http2.is_acknowledged and now - connection.opened_at > self._handshake_seconds:
+        if connection.http2.over is not None:
+            if now - connection.received_at > CLOSING_SECONDS:
+                connection.abort()
+        elif not connection.http2.is_acknowledged and now - connection.opened_at > self._handshake_seconds:
             self.shared.excesses.note(Bound.HANDSHAKES)
             connection.abort()
         elif connection.pinged_at is not None:
