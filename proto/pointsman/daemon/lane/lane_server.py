@@ -14,6 +14,7 @@ import grpc
 from pointsman.clock import Clock, SystemClock
 from pointsman.daemon.lane.lane_connection import LaneConnection
 from pointsman.daemon.lane.lane_methods import Inline, Methods
+from pointsman.daemon.lane.undecided_connection import OtherWire, UndecidedConnection
 from pointsman.daemon.monitoring import bound_socket
 from pointsman.daemon.tls.tls_connection import Handshakes, TlsConnection
 from pointsman.daemon.waiting_bytes import ComingIn, Unsent
@@ -95,6 +96,9 @@ class LaneServer:
         self._handshakes: Handshakes | None = None
         self._background: list[asyncio.Task[None]] = []
         self._connections: set[LaneConnection] = set()
+        self._other: OtherWire | None = None
+        self._undecided: dict[UndecidedConnection, None] = {}
+        """Connections to a port of two wires that have not shown theirs, the oldest first."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self._is_empty = asyncio.Event()
@@ -122,6 +126,10 @@ class LaneServer:
         self._context = context
         return self.add_insecure_port(address)
 
+    def share_port(self, other: OtherWire) -> None:
+        """Serve another wire on the same port; before :meth:`start`."""
+        self._other = other
+
     @property
     def is_secured(self) -> bool:
         """Return whether connections are above TLS."""
@@ -140,10 +148,14 @@ class LaneServer:
     def _factory(self) -> Callable[[], asyncio.Protocol]:
         """Return the factory of connections."""
         if self._context is None:
-            return lambda: LaneConnection(self)
-        self._handshakes = handshakes = Handshakes(self._context, permissive=False, monotonic=self.monotonic)
+            return self._connection
+        permissive = self._other is not None and self._other.is_permissive
+        self._handshakes = handshakes = Handshakes(self._context, permissive=permissive, monotonic=self.monotonic)
         self._background.append(self.loop.create_task(handshakes.run()))
-        return lambda: TlsConnection(LaneConnection(self), handshakes)
+        return lambda: TlsConnection(self._connection(), handshakes)
+
+    def _connection(self) -> LaneConnection | UndecidedConnection:
+        return LaneConnection(self) if self._other is None else UndecidedConnection(self, self._other)
 
     async def stop(self, grace: float | None) -> None:
         """Accept nothing, let calls end within ``grace`` seconds, then cancel them."""
@@ -154,6 +166,8 @@ class LaneServer:
             self._server.close()
         for task in self._background:
             task.cancel()
+        for undecided in list(self._undecided):
+            undecided.abort("stopping")
         for connection in list(self._connections):
             connection.drain()
         with contextlib.suppress(TimeoutError):
@@ -178,6 +192,22 @@ class LaneServer:
             return False
         self._connections.add(connection)
         return True
+
+    def begun(self, connection: UndecidedConnection) -> bool:
+        """Register a connection whose wire is not known; at the limit the oldest such connection is closed for it."""
+        if self._is_stopping:
+            return False
+        if len(self._connections) + len(self._undecided) >= self._max_connections:
+            self.shared.excesses.note(Bound.CONNECTIONS)
+            if not self._undecided:
+                return False
+            next(iter(self._undecided)).abort("limit")
+        self._undecided[connection] = None
+        return True
+
+    def decided(self, connection: UndecidedConnection) -> None:
+        """Unregister a connection whose wire is known, or that has ended."""
+        self._undecided.pop(connection, None)
 
     def closed(self, connection: LaneConnection) -> None:
         """Unregister a connection."""
@@ -205,6 +235,8 @@ class LaneServer:
             interval, before = now - before, now
             if self._handshakes is not None:
                 self._handshakes.close_overdue()
+            for undecided in [each for each in self._undecided if now - each.opened_at > self._handshake_seconds]:
+                undecided.abort("handshake")
             for connection in list(self._connections):
                 self._check(connection, now)
                 if connection.waiting is not None or connection.buffered:
