@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gzip
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,8 +13,11 @@ from typing import Any
 
 from hpack import Encoder
 
+from pointsman.clock import SystemClock
 from pointsman.daemon.lane.lane_connection import LaneConnection
 from pointsman.daemon.lane.lane_methods import Methods
+from pointsman.daemon.lane.lane_pushes import Pushes
+from pointsman.daemon.waiting_bytes import ComingIn, Unsent
 from pointsman.http2 import grpc_framing
 from pointsman.http2.frame_codec import (
     ACK,
@@ -138,7 +142,7 @@ def check_messages(content: bytes) -> None:
     found = _messages([content], compression)
     assert found == _messages((content[at : at + size] for at in range(0, len(content), size)), compression)
     assert all(len(each) <= 1_000 for each in found if isinstance(each, bytes))
-    packed = grpc_framing.compress(content)
+    packed = gzip.compress(content)
     if len(content) <= 1_000:
         assert grpc_framing.decompress(packed, max_bytes=1_000) == content
     else:
@@ -193,6 +197,9 @@ class _Sink(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def pause_reading(self) -> None:
         pass
 
@@ -217,6 +224,11 @@ class _Server:
     def __init__(self) -> None:
         self.shared = Http2Shared(Limits(max_concurrent_streams=10))
         self.loop = asyncio.get_running_loop()
+        clock = SystemClock()
+        self.monotonic = clock.monotonic
+        self.pushes = Pushes()
+        self.coming_in = ComingIn(clock, lambda: None)
+        self.unsent = Unsent(clock, lambda: None, contents=self.shared.contents)
         self.tasks: set[asyncio.Task[None]] = set()
         served = MethodsOfEachKind()
         self.methods = Methods({f"/{SERVICE}/Inline": served.inline})
@@ -270,6 +282,7 @@ async def _serve(parts: Iterable[bytes]) -> None:
             await asyncio.sleep(0)
         assert not connection._calls
         assert not server.tasks
+        assert (server.coming_in.total, server.unsent.total) == (0, 0)
         assert not errors.records, [(each.getMessage(), each.exc_info) for each in errors.records]
     finally:
         lane_log.removeHandler(errors)
@@ -302,7 +315,7 @@ def _frames(content: bytes) -> Iterator[bytes]:
                 yield headers(stream_id | 1, block, is_end=kind % 12 == 1)
             case 2 | 3 | 4:  # a usual message
                 message = payload[1:]
-                packed = grpc_framing.compress(message) if payload[:1] == b"\1" else message
+                packed = gzip.compress(message) if payload[:1] == b"\1" else message
                 prefix = grpc_framing.message_prefix(len(packed), compressed=payload[:1] == b"\1")
                 yield data(stream_id | 1, prefix + packed, is_end=kind % 12 == 3)
             case 5:
@@ -342,7 +355,7 @@ def seeds() -> list[bytes]:
     described.append(bytes((0, 3, 2, 0, 2, 2, 3, 3, 1, 97, 98, 5, 3, 1, 9, 6, 0, 5, 4, 0, 0, 0, 9, 7, 3, 0, 8, 0, 0)))
     found += [bytes((check,)) + each for check in (1, 5) for each in described]
     found += [b"\2" + BLOCK, b"\2" + Encoder().encode(list(REQUEST)), b"\2" + TRAILERS]
-    packed = grpc_framing.compress(b"a message")
+    packed = gzip.compress(b"a message")
     found += [
         b"\3\3\0" + b"\0\0\0\0\1a" * 3,
         b"\3\0\1" + grpc_framing.message_prefix(len(packed), compressed=True) + packed,

@@ -61,7 +61,7 @@ def _fleet_path(parameters: Mapping[str, str]) -> str:
 
 def _doctor_command(node: NodeFacts, name: str = "") -> str:
     """Return the command that checks the fleet, or what has a name, over all name servers and agents."""
-    return command(node.peers or (node.addr,), "doctor", argument=name)
+    return command(node.servers, "doctor", argument=name)
 
 
 def _source(name: str) -> str:

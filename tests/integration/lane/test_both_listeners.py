@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from pointsman.http2.frame_codec import (
     settings_frame,
     window_update_frame,
 )
-from pointsman.http2.grpc_framing import compress, message_prefix
+from pointsman.http2.grpc_framing import message_prefix
 from pointsman.http2.header_blocks import EMPTY_TABLE, encode_block
 from pointsman.http2.http2_connection import Http2Connection
 from pointsman.http2.http2_sending import Http2Shared
@@ -101,7 +102,7 @@ class Request:
         opening = frame(FrameType.HEADERS, END_HEADERS if half == len(block) else 0, stream_id, block[:half])
         if half < len(block):
             opening += frame(FrameType.CONTINUATION, END_HEADERS, stream_id, block[half:])
-        packed = [compress(each) if self.is_packed else each for each in self.messages]
+        packed = [gzip.compress(each) if self.is_packed else each for each in self.messages]
         content = b"".join(message_prefix(len(each), compressed=self.is_packed) + each for each in packed)
         parts = [content[at : at + self.cut] for at in range(0, len(content), self.cut)]
         if self.has_empty_end or not parts:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import grpc
 import pytest
@@ -158,11 +159,39 @@ async def test_a_handler_has_the_metadata_of_its_client(channel: grpc.aio.Channe
     assert second["x-request-id"] == "8"
 
 
-async def test_requests_with_gzip_are_read(channel: grpc.aio.Channel) -> None:
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+async def test_compressed_requests_are_read(channel: grpc.aio.Channel, compression: grpc.Compression) -> None:
     message = b"a" * 100_000
     for method in ("Echo", "Inline"):
-        assert await unary_unary(channel, method)(message, compression=grpc.Compression.Gzip) == message
-    assert await stream_unary(channel, "Join")(iter([message]), compression=grpc.Compression.Gzip) == message
+        assert await unary_unary(channel, method)(message, compression=compression) == message
+    assert await stream_unary(channel, "Join")(iter([message]), compression=compression) == message
+
+
+@pytest.mark.parametrize("listener", ["lane", "grpcio"])
+async def test_responses_are_not_compressed_by_either_listener(handlers: Handlers, listener: str) -> None:
+    async with AsyncExitStack() as open_:
+        if listener == "lane":
+            _, addr = await open_.enter_async_context(serving(handlers))
+        else:
+            server = grpc.aio.server(options=SERVER_OPTIONS)
+            server.add_generic_rpc_handlers(handlers.table())
+            addr = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+            await server.start()
+            open_.push_async_callback(server.stop, 0)
+        raw = await open_.enter_async_context(raw_client(addr, SERVICE))
+        raw.call("Echo", b"a" * 10_000, (b"grpc-accept-encoding", b"identity,deflate,gzip"))
+        frames = await raw.until_end()
+    content = b"".join(each.payload for each in frames if each.kind is FrameType.DATA)
+    assert content == b"\0" + (10_000).to_bytes(4, "big") + b"a" * 10_000
+
+
+@pytest.mark.parametrize("method", ["Echo", "Join"])
+async def test_a_request_that_cannot_be_decompressed_fails(addr: str, method: str) -> None:
+    async with raw_client(addr, SERVICE) as raw:
+        raw.send(method, b"\1\0\0\0\3abc", (b"grpc-encoding", b"gzip"))
+        assert b"grpc-status\x0213" in (await raw.until_end())[-1].payload
+        raw.call("Echo", b"a")
+        assert (await raw.until_end())[1].payload.endswith(b"a")
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
