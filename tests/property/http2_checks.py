@@ -355,7 +355,7 @@ def seeds() -> list[bytes]:
     described.append(bytes((0, 3, 2, 0, 2, 2, 3, 3, 1, 97, 98, 5, 3, 1, 9, 6, 0, 5, 4, 0, 0, 0, 9, 7, 3, 0, 8, 0, 0)))
     found += [bytes((check,)) + each for check in (1, 5) for each in described]
     found += [b"\2" + BLOCK, b"\2" + Encoder().encode(list(REQUEST)), b"\2" + TRAILERS]
-    packed = gzip.compress(b"a message")
+    packed = gzip.compress(b"a message", mtime=0)
     found += [
         b"\3\3\0" + b"\0\0\0\0\1a" * 3,
         b"\3\0\1" + grpc_framing.message_prefix(len(packed), compressed=True) + packed,

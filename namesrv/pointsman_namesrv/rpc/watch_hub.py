@@ -326,7 +326,7 @@ class WatchHub:
         self.writes = 0
         """Changes that were written."""
         self.observed_share = 1
-        """The lag of one in so many writes is observed."""
+        """Of this number of writes, the lag of one is observed."""
         self._walked_in: NodeState | None = None
         """State at the last walk over all watched topics."""
         self._gauge, self._watched_gauge = metrics.watchers, metrics.watched_topics

@@ -88,7 +88,7 @@ class Request:
     cut: int = 1 << 14
     """The longest content of one DATA."""
     has_empty_end: bool = False
-    """Whether END_STREAM is on a DATA of its own."""
+    """Whether END_STREAM is on a separate DATA."""
     is_block_cut: bool = False
     """Whether a CONTINUATION has the second half of its headers."""
 
