@@ -86,7 +86,13 @@ def test_a_broker_has_the_topics_of_the_moment_which_lead_to_them(server: NameSe
     server.say("TOPICS", moment(20), broker("b"), detail=changed, data_version="0.0.2")
     server.say("TOPICS", moment(25), broker("b"), detail={"part": 1, "parts": 1, "full": False})
     for number in (1, 2):
-        part = {"part": number, "parts": 2, "full": True, "topics": {f"t{number}": [1, 1, 6, 0]}, "removed": []}
+        part: dict[str, Any] = {
+            "part": number,
+            "parts": 2,
+            "full": True,
+            "topics": {f"t{number}": [1, 1, 6, 0]},
+            "removed": [],
+        }
         server.say("TOPICS", moment(40), broker("b"), detail=part, data_version="0.0.3")
 
     def topics(second: int, name: str = "b", **parameters: str) -> list[tuple[str, int, int, str]]:
