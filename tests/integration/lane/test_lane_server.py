@@ -404,6 +404,7 @@ async def test_a_path_that_is_not_utf_8_costs_its_call(addr: str) -> None:
     [
         (((b"grpc-timeout", b"soon"),), b"\0\0\0\0\0", b"13"),
         (((b"grpc-encoding", b"snappy"),), b"\0\0\0\0\0", b"12"),
+        (((b"x-octets-bin", b"AAEC,not base64!"),), b"\0\0\0\0\0", b"13"),
         ((), b"", b"13"),
         ((), b"\0\0\0\0\1", b"13"),
         ((), b"\0\0\0\0\0" * 2, b"13"),
