@@ -425,8 +425,9 @@ class WatchHub:
             watched.remove(watcher)
             if not watched.watchers:
                 self._watched.remove(watched)
-        watcher.watched = ()
-        watcher.slots = _NO_SLOTS
+        watcher.watched, watcher.slots = (), _NO_SLOTS
+        # No cycles: those that exist when the collector's young generations are frozen are never freed.
+        watcher.place = watcher.topics = watcher.unread = watcher.stream = watcher.why = None
 
     def observe_lag(self, since: float) -> None:
         """Observe that a change found at this time is written."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from typing import Any
 
 import pytest
@@ -331,6 +332,29 @@ async def test_drain_ends_readers_that_wait_and_readers_that_are_stuck(world: Wo
             await client.task
         client.task = None
     assert world.hub.count == 0
+
+
+@pytest.mark.parametrize("ends", ["client", "server"])
+async def test_a_watch_that_has_ended_leaves_no_garbage_cycles(world: World, ends: str) -> None:
+    world.register("a", {"t0": 1})
+    client = world.client("x")
+    gc.collect()
+    gc.disable()
+    try:
+        await client.open(("t0", "t1"))
+        world.register("a", {"t0": 2})
+        await world.clock.advance(STEP)
+        if ends == "server":
+            await world.hub.drain()
+            assert client.task is not None
+            with pytest.raises(Ended):
+                await client.task
+            client.task = None
+        await client.close()
+        await asyncio.sleep(0)  # the loop still has the end of the task
+        assert not [each for each in gc.get_objects() if isinstance(each, watch_hub.Watcher)]
+    finally:
+        gc.enable()
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------
