@@ -243,7 +243,7 @@ class LaneServer:
                 undecided.abort("handshake")
             for number, connection in enumerate(list(self._connections), 1):
                 self._check(connection, now)
-                if connection.waiting is not None or connection.buffered:
+                if connection.waiting is not None or connection.buffered or connection.http2.unended:
                     connection.check_waiting(now, interval, late=max(0.0, interval - SWEEP_SECONDS - LATE_SECONDS))
                 if number % SWEPT_TOGETHER == 0:
                     await asyncio.sleep(0)
