@@ -51,6 +51,8 @@ WAKE_SECONDS = 0.25
 SHORTEST_STEP_SECONDS = 0.001
 PAUSE_RATIO = 3.0
 """Pause after a walk, as a multiple of its length: walks take at most a quarter of the loop."""
+LONGEST_PAUSE_SECONDS = 1.0
+"""A walk to a hundred thousand watches takes seconds, most of them for what the loop does in between."""
 ALWAYS_OBSERVED = 256
 OBSERVED_SHARE = 16
 """With more than ``ALWAYS_OBSERVED`` watchers, the lag of one in 16 writes is observed."""
@@ -557,7 +559,8 @@ class WatchHub:
                 for key in groups:
                     await self._walk_group(key)
                 await self._wake()
-            pause = max(self._step, PAUSE_RATIO * (self._clock.monotonic() - started))
+            took = self._clock.monotonic() - started
+            pause = max(self._step, min(PAUSE_RATIO * took, LONGEST_PAUSE_SECONDS))
 
     async def _walk_group(self, key: GroupKey) -> None:
         topics = self._routes.topics_of(key)
