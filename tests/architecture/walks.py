@@ -50,7 +50,7 @@ LIMITS = {
     "route query": (5, 8),
     "unary heartbeat": (10, 32),
     "RocketMQ query": (6, 13),
-    "watch's change": (14, 43),
+    "watch's change": (14, 41),
     "history row": (8, 25),
     "send": (15, 45),
 }

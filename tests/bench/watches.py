@@ -38,7 +38,8 @@ RAW_WATCHERS = {5_000: (5_000, 40), 20_000: (10_000, 200)}
 MOST_BYTES = 3_000
 TLS_WATCHERS = 2_000
 MOST_TLS_BYTES = 40_000
-FEWEST_SECONDS_BETWEEN = 1.0
+RAW_PAUSE_SECONDS = 1.0
+"""Between two changes, and before memory is read: the server has nothing left to do."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ async def _memory_with_tls(authority: Authority, files: Files) -> float:
             raw_watchers, addr, TLS_WATCHERS, method=messages.WATCH, requests=request, authority=authority.file
         ) as watching:
             await watching.ask("open", clients.FIRST_ANSWERS * TLS_WATCHERS)
-            await asyncio.sleep(FEWEST_SECONDS_BETWEEN)
+            await asyncio.sleep(RAW_PAUSE_SECONDS)
             return float(await server.ask("rss") - empty) / TLS_WATCHERS
 
 
@@ -143,10 +144,10 @@ async def _of_listener(listener: str, connections: int, streams: int) -> Spread:
         async with worker(raw_watchers, addr, connections, method=messages.WATCH, requests=requests) as watching:
             received = clients.FIRST_ANSWERS * count
             await watching.ask("open", received)
-            await asyncio.sleep(FEWEST_SECONDS_BETWEEN)
+            await asyncio.sleep(RAW_PAUSE_SECONDS)
             memory, cpu, took = await server.ask("rss") - empty, 0.0, list[float]()
             for _ in range(CHANGES):
-                await asyncio.sleep(FEWEST_SECONDS_BETWEEN)
+                await asyncio.sleep(RAW_PAUSE_SECONDS)
                 received += count
                 before = await server.ask("cpu")
                 reached = watching.begin("reach", received)

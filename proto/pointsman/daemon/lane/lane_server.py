@@ -25,7 +25,7 @@ from pointsman.http2.peer_limits import Bound, Limits
 SWEEP_SECONDS = 1.0
 SWEPT_TOGETHER = 500
 """Connections that are checked before the loop does anything else: less than a millisecond."""
-BACKLOG = 1_024
+BACKLOG = 4_096
 STREAM_WINDOW = 1024 * 1024
 """Bytes of one request that may wait for its handler.
 

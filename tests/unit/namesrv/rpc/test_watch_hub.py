@@ -319,6 +319,26 @@ async def test_a_long_walk_yields_and_then_pauses(monkeypatch: pytest.MonkeyPatc
     await world.close()
 
 
+async def test_a_change_after_a_walk_of_many_seconds_is_found_after_a_second(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wake = WatchHub._wake
+
+    async def wake_late(hub: WatchHub) -> None:
+        await world.clock.sleep(20)
+        await wake(hub)
+
+    monkeypatch.setattr(WatchHub, "_wake", wake_late)
+    world.register("a", {"t0": 1})
+    reader = world.client("x")
+    await reader.open(("t0",))
+    for queues in (2, 3):
+        world.register("a", {"t0": queues})
+        await world.clock.advance(watch_hub.LONGEST_PAUSE_SECONDS)
+        await world.clock.advance(20)
+        assert reader.latest["t0"].digest.hex() == world.truth()[BOOT]["t0"]
+
+
 async def test_drain_ends_readers_that_wait_and_readers_that_are_stuck(world: World) -> None:
     world.register("a", {"t0": 1})
     waiting, stuck = world.client("x"), world.client("y")
