@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import resource
 import statistics
@@ -18,7 +17,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pointsman.daemon.rpc.listeners import GRPCIO
 from pointsman.daemon.rpc.standard_services import MAX_STREAMS
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
@@ -62,12 +60,8 @@ STALLED, WIDE_BROKERS = 1_000, 2_000
 
 @asynccontextmanager
 async def limited_server(folder: Path, **access: int) -> AsyncIterator[RealNameServer]:
-    """A name server that cannot have more memory than its unit allows; ``access``: settings of that section.
-
-    Its listener is that of the environment's TEST_LISTENER, by default grpcio's.
-    """
-    settings: dict[str, object] = {f"access.{name}": value for name, value in access.items()}
-    settings["server.listener"] = os.environ.get("TEST_LISTENER", GRPCIO)
+    """A name server that cannot have more memory than its unit allows; ``access``: settings of that section."""
+    settings = {f"access.{name}": value for name, value in access.items()}
     async with real_name_server(folder, settings=settings) as server:
         limit = MEMORY_MAX + MAPPED_BYTES
         resource.prlimit(server.pid, resource.RLIMIT_AS, (limit, limit))
