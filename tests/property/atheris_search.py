@@ -3,8 +3,8 @@
 ``.venv/bin/pip install atheris && .venv/bin/python -m tests.property.atheris_search http2 --minutes 60``. Hypothesis
 has the same checks in each run of the tests; atheris follows branches, and so comes deeper. The corpus starts with
 what the checks know (``seeds``) and is kept in ``.build/atheris``, where the input of a failure is written.
-``http2 --keep`` writes the short inputs of the corpus, as few as reach the same branches, to ``tests/fixtures``, from
-where each run of the tests reads them.
+``http2 --keep`` writes those that reach branches which shorter ones do not to ``tests/fixtures``, from where each run
+of the tests reads them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 import base64
 import importlib
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+import coverage
 
 WORK = Path(__file__).parents[2] / ".build" / "atheris"
 CODECS = {
@@ -23,8 +23,6 @@ CODECS = {
     "http2": (["pointsman.http2", "pointsman.daemon.lane"], "tests.property.http2_checks"),
 }
 """The packages whose branches are followed, and the module with the checks."""
-KEPT_BYTES = 256
-"""The longest input that is kept for the tests."""
 
 
 def main() -> None:
@@ -33,9 +31,10 @@ def main() -> None:
     parser.add_argument("codec", choices=CODECS)
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--minutes", type=float, help="how long to search")
-    action.add_argument("--merge", type=Path, metavar="FOLDER", help="copy the inputs that are needed for all branches")
-    action.add_argument("--keep", action="store_true", help="write those that are short to tests/fixtures (http2 only)")
+    action.add_argument("--keep", action="store_true", help="write what the corpus has found to tests/fixtures")
     given = parser.parse_args()
+    if given.keep and given.codec != "http2":
+        parser.error("the tests read no inputs of this codec")
     if given.keep:
         _keep(given.codec)
         return
@@ -48,24 +47,32 @@ def main() -> None:
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(checks.seeds()):
         (corpus / f"seed-{number}").write_bytes(seed)
-    options = ["-max_len=8192", "-timeout=20", "-rss_limit_mb=1024", f"-artifact_prefix={work}/"]
-    if given.merge is not None:
-        run = ["-merge=1", str(given.merge), str(corpus)]
-    else:
-        run = [f"-max_total_time={60 * given.minutes:.0f}", str(corpus)]
-    atheris.Setup([sys.argv[0], *options, *run], checks.check)
+    options = ["-max_len=8192", "-timeout=20", "-rss_limit_mb=1024", f"-max_total_time={60 * given.minutes:.0f}"]
+    atheris.Setup([sys.argv[0], str(corpus), f"-artifact_prefix={work}/", *options], checks.check)
     atheris.Fuzz()
 
 
 def _keep(codec: str) -> None:
-    found = importlib.import_module(CODECS[codec][1]).FOUND
-    with tempfile.TemporaryDirectory() as merged:
-        # In another process: atheris ends the one that it runs in.
-        subprocess.run([sys.executable, "-m", "tests.property.atheris_search", codec, "--merge", merged], check=True)
-        inputs = sorted({each.read_bytes() for each in Path(merged).iterdir()})
-    short = [base64.b64encode(each).decode() for each in inputs if each and len(each) <= KEPT_BYTES]
-    found.write_text("".join(f"{each}\n" for each in short), encoding="ascii")
-    print(f"{len(short)} of {len(inputs)} inputs in {found}")
+    """Write the inputs of the corpus that reach a branch which no shorter one does."""
+    packages, module = CODECS[codec]
+    checks = importlib.import_module(module)
+    files = [f"*/{each.replace('.', '/')}/*" for each in packages]
+    inputs = sorted(
+        {each.read_bytes() for each in (WORK / codec / "corpus").iterdir()}, key=lambda each: (len(each), each)
+    )
+    reached: set[tuple[str, int, int]] = set()
+    kept = []
+    for each in inputs:
+        measured = coverage.Coverage(data_file=None, branch=True, include=files)
+        with measured.collect():
+            checks.check(each)
+        data = measured.get_data()
+        arcs = {(file, *arc) for file in data.measured_files() for arc in data.arcs(file) or ()}
+        if not arcs <= reached:
+            reached |= arcs
+            kept.append(base64.b64encode(each).decode())
+    checks.FOUND.write_text("".join(f"{each}\n" for each in kept), encoding="ascii")
+    print(f"{len(kept)} of {len(inputs)} inputs in {checks.FOUND}")
 
 
 if __name__ == "__main__":

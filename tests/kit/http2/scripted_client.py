@@ -62,10 +62,11 @@ async def exchange(addr: str, parts: Sequence[bytes], *, streams: Sequence[int],
     reader, writer = await asyncio.open_connection(*split_addr(addr))
     found, decoder = Exchange(), Decoder()
     try:
-        for part in parts:
+        for part in (*parts, ping_frame(LAST_PING)):
+            if writer.is_closing():
+                break  # by the server, in the middle
             writer.write(part)
             await asyncio.sleep(0)  # an own packet, on most runs
-        writer.write(ping_frame(LAST_PING))
         has_read_all = False
         while not (has_read_all and all(_has_ended(found, each) for each in streams)):
             try:
@@ -81,7 +82,7 @@ async def exchange(addr: str, parts: Sequence[bytes], *, streams: Sequence[int],
             if each.kind is FrameType.PING and each.payload == LAST_PING:
                 has_read_all = True
             _receive(found, decoder, each.kind, each.flags, each.stream_id, payload)
-            if each.kind is FrameType.DATA and payload:
+            if each.kind is FrameType.DATA and payload and not writer.is_closing():
                 sizes = (window_update_frame(stream_id, len(payload)) for stream_id in (0, each.stream_id))
                 writer.write(b"".join(sizes))
     finally:
