@@ -40,7 +40,7 @@ test-of: setup ## FILE='...': the tests of these modules, in one process
 .PHONY: test-all
 test-all: setup ## All tests with full loads and fresh random seeds
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --full
-	TEST_LISTENER=lane $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/e2e tests/integration/client tests/integration/ctl
+	TEST_LISTENER=grpcio $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/e2e tests/integration/client tests/integration/ctl
 	deploy/dev/smoke.sh $(BIN)/uv
 
 ##@ Work on the code

@@ -12,7 +12,7 @@ from pathlib import Path
 from pointsman import config as service_config
 from pointsman.daemon.access.access_settings import AccessSettings
 from pointsman.daemon.process.logs import FORMATS, LEVELS
-from pointsman.daemon.rpc.listeners import GRPCIO, LISTENERS
+from pointsman.daemon.rpc.listeners import DEFAULT_LISTENER, LISTENERS
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.names import (
     MAX_BROKER_ID,
@@ -294,8 +294,8 @@ class RpcSection:
     """Address for clients of the broker: consumer groups, queue locks, offsets; host:port; empty: off."""
     grace_seconds: float = 5.0
     """Time that running calls have to finish when the agent stops."""
-    listener: str = GRPCIO
-    """What carries gRPC on this address: grpcio, or lane, this project's own HTTP/2 server, which is new."""
+    listener: str = DEFAULT_LISTENER
+    """What carries gRPC on this address: lane, this project's own HTTP/2 server, or grpcio, which is slower."""
 
     def problems(self) -> Iterable[str]:
         """Return the invalid values."""

@@ -295,6 +295,7 @@ class NameServerApp:
                 parts.periodic_tasks.run(),
                 parts.hub.run(),
                 self.server.follow(),
+                self.server.watch_over(),
                 parts.settings.run(),
                 self._manager.feed_watchdog(),
                 self.access.follow(),

@@ -10,7 +10,7 @@ from pathlib import Path
 from pointsman import config
 from pointsman.daemon.access.access_settings import AccessSettings
 from pointsman.daemon.process import daemon_process, logs
-from pointsman.daemon.rpc.listeners import GRPCIO, LANE, LISTENERS
+from pointsman.daemon.rpc.listeners import DEFAULT_LISTENER, LANE, LISTENERS
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.names import addr_problem, registered_name_problem, text_problem
 from pointsman.setting import fault, not_one_of, outside, unusable_listen
@@ -35,8 +35,8 @@ class ServerConfig:
     servers whose history one report reads."""
     loop: str = "uvloop"
     """Event loop: uvloop or asyncio."""
-    listener: str = GRPCIO
-    """What carries gRPC on this address: grpcio, or lane, this project's own HTTP/2 server, which is new."""
+    listener: str = DEFAULT_LISTENER
+    """What carries gRPC on this address: lane, this project's own HTTP/2 server, or grpcio, which is slower."""
     stop_grace_seconds: float = 5.0
     """Time that running calls have to finish after SIGTERM."""
     max_connections: int = 18_000

@@ -11,11 +11,15 @@ from pathlib import Path
 import grpc
 import pytest
 
+from pointsman.daemon.rpc.listeners import LANE, LISTENERS
 from pointsman.v1 import admin_service_pb2
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2 import KeepAliveRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.v1.route_service_pb2 import ListTopicsRequest
+from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from tests.kit.daemon_process import INSTALLED
+from tests.kit.http2.raw_client import raw_client
 from tests.kit.name_server import wire
 from tests.kit.name_server.process import RealNameServer, real_name_server
 from tests.kit.waiting import eventually
@@ -130,3 +134,20 @@ async def test_a_history_that_cannot_be_written_at_the_start_is_one_clear_line_a
     server = RealNameServer(tmp_path)
     assert await server.fail_to_start() == 1
     assert server.said()[-1]["level"] == "ERROR"
+
+
+@pytest.mark.parametrize("listener", LISTENERS)
+async def test_a_path_that_is_not_utf_8_costs_its_call_or_with_grpcio_ends_the_process_for_a_restart(
+    tmp_path: Path, listener: str
+) -> None:
+    async with real_name_server(tmp_path, settings={"server.listener": listener}) as running:
+        async with raw_client(running.addr, "pointsman.v1.RouteService") as raw:
+            raw.call("ListTopics", b"", (b":path", b"/\xa2/ListTopics"))
+            if listener == LANE:
+                [refused] = await raw.until_end()
+                assert b"grpc-status\x0212" in refused.payload
+            else:
+                assert await running.ended() == 1
+                return
+        async with grpc.aio.insecure_channel(running.addr) as channel:
+            await RouteServiceStub(channel).ListTopics(ListTopicsRequest())

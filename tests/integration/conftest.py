@@ -22,15 +22,15 @@ ON_BOTH_LISTENERS = (
     "broker_agent/registration",
     "broker_agent/test_",
 )
-"""Tests of the gRPC wire, which run with ``--full`` on each listener, otherwise on grpcio's."""
+"""Tests of the gRPC wire, which run with ``--full`` on each listener, otherwise on the lane."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Repeat the tests of the wire on the lane."""
+    """Repeat the tests of the wire on grpcio's server."""
     path = metafunc.definition.path
     if path.is_relative_to(HERE) and path.relative_to(HERE).as_posix().startswith(ON_BOTH_LISTENERS):
         metafunc.fixturenames.insert(0, "listener")  # before the servers
-        metafunc.parametrize("listener", [GRPCIO, pytest.param(LANE, marks=pytest.mark.slow)], indirect=True)
+        metafunc.parametrize("listener", [LANE, pytest.param(GRPCIO, marks=pytest.mark.slow)], indirect=True)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pointsman.clock import Clock
 from pointsman.daemon.access.access import Access
 from pointsman.daemon.rpc.call_tallies import CallMetrics
 from pointsman.daemon.rpc.handler_table import HandlerTable
-from pointsman.daemon.rpc.listeners import GRPCIO
+from pointsman.daemon.rpc.listeners import DEFAULT_LISTENER
 from pointsman.daemon.rpc.rpc_server import RpcServer, server_options
 from pointsman_agent.rpc.agent_refusals import LimitExceeded, stopping
 
@@ -26,7 +26,7 @@ class AgentServer(RpcServer):
         clock: Clock,
         registry: CollectorRegistry,
         access: Access | None = None,
-        listener: str = GRPCIO,
+        listener: str = DEFAULT_LISTENER,
     ) -> None:
         self.metrics = CallMetrics("pointsman_agent", registry)
         table = HandlerTable(clock=clock, metrics=self.metrics, access=access)

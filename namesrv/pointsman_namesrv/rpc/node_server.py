@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pointsman.clock import Clock
 from pointsman.daemon.access.access import ADMINS, ANY_ROLE, BROKERS, VIEWERS, Access, Limit, Rule, Rules
 from pointsman.daemon.rpc.handler_table import HandlerTable
-from pointsman.daemon.rpc.listeners import GRPCIO
+from pointsman.daemon.rpc.listeners import DEFAULT_LISTENER
 from pointsman.daemon.rpc.rpc_server import RpcServer, Service, server_options
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from pointsman.wire.refusals import NotReady, Refusal
@@ -101,7 +101,7 @@ class NodeServer(RpcServer):
         metrics: Metrics,
         record: RecordEvents,
         access: Access | None = None,
-        listener: str = GRPCIO,
+        listener: str = DEFAULT_LISTENER,
     ) -> None:
         self._lifecycle = lifecycle
         self._metrics = metrics

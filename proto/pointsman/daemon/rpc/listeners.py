@@ -4,5 +4,6 @@ from __future__ import annotations
 
 GRPCIO = "grpcio"
 LANE = "lane"
-LISTENERS = (GRPCIO, LANE)
-"""Who carries the calls: grpcio's own server, or ours (``pointsman.daemon.lane``)."""
+LISTENERS = (LANE, GRPCIO)
+"""Who carries the calls: our own server (``pointsman.daemon.lane``), or grpcio's."""
+DEFAULT_LISTENER = LANE
