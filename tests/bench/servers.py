@@ -54,7 +54,8 @@ async def name_server(
 ) -> None:
     """Run the real one with everything on, history and snapshot on disk; ``history``: a folder with the past.
 
-    ``listener``: by default that of the bare servers, with which it is compared. ``max_connections``: 0 for the default.
+    ``listener``: by default that of the bare servers, with which it is compared.
+    ``max_connections``: 0 for the default.
     """
     with tempfile.TemporaryDirectory() as folder:
         config = NameServerConfig(
