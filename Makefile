@@ -83,6 +83,10 @@ docs-serve: setup ## Serve the site on 127.0.0.1:8000, rebuilt at each change of
 docs-settings: $(STAMP) ## Write the tables of docs/settings/ from the dataclasses
 	$(BIN)/python -m deploy.dev.settings_pages
 
+.PHONY: docs-pictures
+docs-pictures: setup ## Draw the pictures of the name server's pages in docs/images
+	$(BIN)/python -m tests.docs.page_pictures
+
 .PHONY: coverage
 coverage: setup ## Coverage of the two cores and the client's pure modules by make test, without Spark's tests
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --ignore tests/spark --ignore tests/e2e --cov --cov-report=term

@@ -203,7 +203,10 @@ class NameServerApp:
             if previous := parts.recorder.previous_boot_id:
                 detail["previous_boot_id"] = previous
             self.record([Event(kind=EventKind.NAMESRV_STARTED, detail=detail)])
-            if parts.remoting is not None:
+            if parts.remoting is not None and self.config.shares_port:
+                self.remoting_addr = self.addr
+                self.server.share_port(parts.remoting)
+            elif parts.remoting is not None:
                 self.remoting_addr = parts.remoting.bind(self.config.remoting.listen)
                 await parts.remoting.start()
             parts.periodic_tasks.end_warm_up(self.clock.monotonic())
@@ -298,6 +301,7 @@ class NameServerApp:
                 self._report_status(),
                 parts.peers.run(),
                 parts.memory.run(previous_boot_id=parts.recorder.previous_boot_id, in_snapshot=marks),
+                parts.past.run(parts.memory.until_read),
             ]
             if parts.snapshot is not None:
                 work.append(parts.snapshot.run())

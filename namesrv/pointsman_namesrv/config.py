@@ -10,7 +10,7 @@ from pathlib import Path
 from pointsman import config
 from pointsman.daemon.access.access_settings import AccessSettings
 from pointsman.daemon.process import daemon_process, logs
-from pointsman.daemon.rpc.listeners import GRPCIO, LISTENERS
+from pointsman.daemon.rpc.listeners import GRPCIO, LANE, LISTENERS
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.names import addr_problem, registered_name_problem, text_problem
 from pointsman.setting import fault, not_one_of, outside, unusable_listen
@@ -235,7 +235,8 @@ class RemotingConfig:
 
     listen: str = ""
     """Address for brokers and clients that use RocketMQ's own protocol, host:port; port 0 picks a free one; empty: off.
-    Without `tls.client_ca` this port has no authentication."""
+    With `server.listener = "lane"` it may be that of `server.listen`: one port then serves both. Without
+    `tls.client_ca` RocketMQ's protocol has no authentication."""
     tls: str = "required"
     """With a certificate in ``[tls]``. required: TLS only. permissive: TLS and plaintext on this port."""
     support_acting_master: bool = False
@@ -275,7 +276,7 @@ class HistoryConfig:
     retain_days: int = 400
     """Days after which closed files are removed; 0: never."""
     retain_bytes: int = 20 * 1024**3
-    """Total size above which the oldest closed files are removed, bytes; 0: no limit."""
+    """Total size of all files and their indexes above which the oldest closed ones are removed, bytes; 0: no limit."""
     hide_kv: tuple[str, ...] = ()
     """Namespaces of the KV configuration whose values appear in history, log and `pointsmanctl changes` as length and
     SHA-256 only. Values above 1,024 characters always do."""
@@ -362,6 +363,11 @@ class NameServerConfig:
         """Return the cache size of gRPC and of RocketMQ's wire: they hold different bytes, so two share the bound."""
         return self.routes.cache_bytes // (2 if self.remoting.listen else 1)
 
+    @property
+    def shares_port(self) -> bool:
+        """Return whether gRPC and RocketMQ's wire are served on one port."""
+        return self.remoting.listen == self.server.listen and not self.server.listen.endswith(":0")
+
     def problems(self) -> Iterator[str]:
         """Rules between sections: plaintext, and two that cannot share a port or a folder."""
         yield from self.tls.unprotected("server.listen", self.server.listen)
@@ -377,9 +383,13 @@ class NameServerConfig:
         listen, directory = self.monitoring.listen, self.snapshot.directory
         if listen == self.server.listen and not listen.endswith(":0"):
             yield f"monitoring.listen: {listen!r} is server.listen as well"
-        taken = {self.server.listen: "server.listen", listen: "monitoring.listen"}
-        if self.remoting.listen in taken and not self.remoting.listen.endswith(":0"):
-            yield f"remoting.listen: {self.remoting.listen!r} is {taken[self.remoting.listen]} as well"
+        if self.remoting.listen == listen and not listen.endswith(":0"):
+            yield f"remoting.listen: {listen!r} is monitoring.listen as well"
+        if self.shares_port and self.server.listener != LANE:
+            yield (
+                f"remoting.listen: {self.remoting.listen!r} is server.listen as well: both on one port need "
+                f"server.listener = {LANE!r}"
+            )
         both = self.history.enabled and self.snapshot.enabled
         if both and os.path.abspath(directory) == os.path.abspath(self.history.directory):
             yield f"snapshot.directory: {directory!r} is history.directory as well"

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "tests" / "README.md"
 STORIES = {
     "The verdict of `make demo`",
+    "Five questions of an operator, answered on the pages by the clicks that the documentation lists",
     "The commands and the Python of the documentation",
     "A complete night through Spark",
 }

@@ -27,6 +27,7 @@ from tests.bench import (
     rocketmq_messages,
     routes,
     tls_cost,
+    watched_fleet,
     watches,
 )
 from tests.bench.nightly import growth, large_day, past_questions, skewed, sparse, stage_sizes
@@ -36,6 +37,7 @@ SUBJECTS = {
     "routes": routes.measure,
     "heartbeats": heartbeats.measure,
     "watches": watches.measure,
+    "watched_fleet": watched_fleet.measure,
     "queries_under_load": queries_under_load.measure,
     "registrations": registrations.measure,
     "capacity": capacity.measure,

@@ -1,22 +1,26 @@
-"""Heartbeats on streams against a bare echo, and what a measurement of queues in one costs."""
+"""Heartbeats on both listeners; on streams against a bare echo, and what a measurement of queues in one costs."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import itertools
 from collections.abc import Iterator
 
 import grpc
 
+from pointsman.daemon.rpc.listeners import GRPCIO, LANE
 from pointsman.v1 import registration_service_pb2 as wire
 from tests.bench import messages
+from tests.bench.http2_load import RawChannel, RawStream, raw_channels, raw_load
 from tests.bench.report import Report
 from tests.bench.servers import bare_server, name_server
 from tests.bench.turns import Load, Turn, in_turns, repeat
 from tests.bench.worker import worker
 
 STREAMS = 32
+IN_FLIGHT = (1, 16)
 
 _Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 
@@ -56,6 +60,43 @@ async def measure(report: Report) -> None:
         target="0.5",
         is_met=more <= 0.5 * costs.median("ours"),
     )
+    await _measure_listeners(report)
+
+
+async def _measure_listeners(report: Report) -> None:
+    report.subject(
+        f"Heartbeats on both listeners, {STREAMS} connections in ready bytes with a broker each: CPU time of the server"
+    )
+    kinds: dict[str, tuple[str, type[RawChannel]]] = {
+        "unary": (messages.HEARTBEAT, RawChannel),
+        "on a stream": (messages.KEEP_ALIVE, RawStream),
+    }
+    async with contextlib.AsyncExitStack() as stack:
+        turns: dict[str, Turn] = {}
+        for listener in (LANE, GRPCIO):
+            server = await stack.enter_async_context(worker(name_server, listener=listener))
+            addr = await server.ask("addr")
+            async with grpc.aio.insecure_channel(addr) as channel:
+                beats = [
+                    messages.beat(number, await messages.register(channel, messages.registration(number, topics=1)))
+                    for number in range(STREAMS)
+                ]
+                call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(messages.HEARTBEAT)
+                response = wire.HeartbeatResponse.FromString(await call(beats[0]))
+                assert response.answer.status == wire.BEAT_STATUS_OK
+            for what, (method, kind) in kinds.items():
+                channels = await stack.enter_async_context(raw_channels(addr, beats, method=method, kind=kind))
+                turns |= {
+                    f"{listener}, {what}, {count}": Turn(server, raw_load(channels, count)) for count in IN_FLIGHT
+                }
+        costs = await in_turns(turns, report, title="heartbeats, listeners")
+    for what, count in itertools.product(kinds, IN_FLIGHT):
+        lane, grpcio = (f"{listener}, {what}, {count}" for listener in (LANE, GRPCIO))
+        report.figure(
+            f"{what}, {count} in flight on each connection",
+            f"{costs.median(lane):.1f} us on the lane, {costs.median(grpcio):.1f} us on grpcio: "
+            f"{1 / costs.ratio(lane, grpcio):.2f}",
+        )
 
 
 def _measured(beat: bytes) -> bytes:

@@ -106,12 +106,31 @@ class RawChannel:
         return found
 
 
+class RawStream(RawChannel):
+    """One connection with one stream, on which each message has one response."""
+
+    async def call(self, count: int) -> None:
+        """Send ``count`` messages in one write, and read as many responses."""
+        first = b""
+        if self._next_stream == 1:
+            self._next_stream += 2
+            first = headers(1, EMPTY_TABLE + self._block)
+        self._writer.write(first + data(1, self._message) * count)
+        while count > 0:
+            count -= sum(kind == FrameType.DATA for kind, _ in await self._frames())
+
+
 @asynccontextmanager
-async def raw_channels(addr: str, count: int, *, method: str, message: bytes) -> AsyncIterator[list[RawChannel]]:
-    """Open connections for the length of the block."""
+async def raw_channels(
+    addr: str, messages: Sequence[bytes], *, method: str, kind: type[RawChannel] = RawChannel
+) -> AsyncIterator[list[RawChannel]]:
+    """Open a connection for each message, for the length of the block."""
     host, port = split_addr(addr)
-    pairs = [await asyncio.open_connection(host, port, limit=1 << 18) for _ in range(count)]
-    channels = [RawChannel(reader, writer, method.encode(), message) for reader, writer in pairs]
+    pairs = [await asyncio.open_connection(host, port, limit=1 << 18) for _ in messages]
+    channels = [
+        kind(reader, writer, method.encode(), message)
+        for (reader, writer), message in zip(pairs, messages, strict=True)
+    ]
     try:
         await asyncio.gather(*(channel.open() for channel in channels))
         yield channels

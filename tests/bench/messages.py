@@ -18,6 +18,7 @@ from tests.kit.name_server import wire
 REGISTER = "/pointsman.v1.RegistrationService/RegisterBroker"
 UPDATE = "/pointsman.v1.RegistrationService/UpdateTopics"
 KEEP_ALIVE = "/pointsman.v1.RegistrationService/KeepAlive"
+UNREGISTER = "/pointsman.v1.RegistrationService/UnregisterBroker"
 HEARTBEAT = "/pointsman.v1.RegistrationService/Heartbeat"
 ROUTE = "/pointsman.v1.RouteService/GetTopicRoute"
 WATCH = "/pointsman.v1.RouteService/WatchTopicRoutes"

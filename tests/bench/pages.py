@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import statistics
 import time
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
@@ -61,7 +62,8 @@ async def measure(report: Report) -> None:
             report.progress("registering")
             for begin in range(0, NAMES, AT_A_TIME):
                 await asyncio.gather(*(_register(peer, number) for number in range(begin, begin + AT_A_TIME)))
-            for path in PATHS:
+            as_of = f"/?at={datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+            for path in (*PATHS, as_of):
                 first, *later = [await _ask(port, path) for _ in range(REPEATS)]
                 assert {first.status, *(each.status for each in later)} == {200}, path
                 usual = statistics.median(each.first_byte for each in later)

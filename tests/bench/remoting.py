@@ -14,7 +14,7 @@ from deploy.rocketmq.processes import RocketMQ, Running, fetched, free_port, mis
 from pointsman.names import split_addr
 from tests.bench import remoting_peers
 from tests.bench.report import Report
-from tests.bench.servers import name_server, resident_bytes
+from tests.bench.servers import OtherProgram, name_server
 from tests.bench.turns import Load, Server, Turn, in_turns
 from tests.bench.worker import Worker, worker
 
@@ -46,19 +46,12 @@ FLEET_SHARE = 0.05
 """Of a core."""
 
 
-class _Java:
+class _Java(OtherProgram):
     """The name server of RocketMQ, as a server that is measured."""
 
     def __init__(self, process: Running, addr: str) -> None:
+        super().__init__(process.pid)
         self.addr = addr
-        self._pid = process.pid
-
-    async def ask(self, command: str, /, *_: object) -> float:
-        """Serve "cpu" and "rss" as the other servers do; see ``servers.process_commands``."""
-        if command == "rss":
-            return resident_bytes(self._pid)
-        # clock_getcpuclockid(3): of all its threads, in nanoseconds; /proc has hundredths of a second.
-        return time.clock_gettime(~self._pid << 3 | 2)
 
 
 async def measure(report: Report) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import shutil
 from collections.abc import Mapping, Sequence
 
 import grpc
@@ -13,6 +15,7 @@ from pointsman.v1.route_service_pb2 import GetTopicRouteResponse
 from tests.bench import messages
 from tests.bench.http2_load import raw_channels, raw_load
 from tests.bench.report import Report
+from tests.bench.route_peers import PEERS
 from tests.bench.servers import bare_server, name_server
 from tests.bench.turns import Load, Turn, in_turns, repeat
 from tests.bench.worker import Worker, worker
@@ -22,6 +25,8 @@ CONCURRENCY = 32
 CONNECTIONS = 32
 IN_FLIGHT = (1, 16)
 MOST_MICROSECONDS = {1: 20, 16: 8}
+SHARES_OF_PEERS = {"grpc-go": 1 / 1.8, "etcd": 0.2}
+"""Highest CPU time per query on the lane, as a share of that of another server."""
 SHARE_OF_BARE = 0.9
 NOISE = 0.05
 """Share by which two measurements of the same thing may differ on a shared machine."""
@@ -33,7 +38,12 @@ async def measure(report: Report) -> None:
     for brokers in BROKERS:
         async with worker(name_server) as ours, worker(bare_server) as bare:
             await _measure(report, ours, bare, brokers=brokers)
-    report.subject(f"The same on both listeners, {CONNECTIONS} connections: CPU time of the server per call")
+    report.subject(
+        f"The same on both listeners and other servers, {CONNECTIONS} connections: CPU time of the server per call"
+    )
+    for program, (name, _) in PEERS.items():
+        if shutil.which(program) is None:
+            print(f"  {name} is skipped: {program} is not in the PATH", flush=True)
     for brokers in BROKERS:
         async with worker(name_server) as grpcio, worker(name_server, listener=LANE) as lane:
             await _measure_listeners(report, {GRPCIO: grpcio, LANE: lane}, brokers=brokers)
@@ -48,11 +58,29 @@ async def _measure_listeners(report: Report, servers: Mapping[str, Worker], *, b
             async with grpc.aio.insecure_channel(addr) as channel:
                 for number in range(brokers):
                     await messages.register(channel, messages.registration(number, topics=1))
-            channels = await stack.enter_async_context(
-                raw_channels(addr, CONNECTIONS, method=messages.ROUTE, message=query)
-            )
+            channels = await stack.enter_async_context(raw_channels(addr, [query] * CONNECTIONS, method=messages.ROUTE))
             turns |= {f"{name}, {count}": Turn(server, raw_load(channels, count)) for count in IN_FLIGHT}
+        async with grpc.aio.insecure_channel(await servers[LANE].ask("addr")) as channel:
+            ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(messages.ROUTE)
+            response = await ask(query)
+        peers: list[str] = []
+        for program, (name, start) in PEERS.items():
+            if shutil.which(program) is not None:
+                peer = await stack.enter_async_context(start(response))
+                channels = await stack.enter_async_context(
+                    raw_channels(peer.addr, [peer.message] * CONNECTIONS, method=peer.method)
+                )
+                turns |= {f"{name}, {count}": Turn(peer, raw_load(channels, count)) for count in IN_FLIGHT}
+                peers.append(name)
         costs = await in_turns(turns, report, title=f"listeners, routes of {brokers} brokers")
+    for count, name in itertools.product(IN_FLIGHT, peers):
+        share = 1 / costs.ratio(f"{LANE}, {count}", f"{name}, {count}")
+        report.figure(
+            f"{brokers} brokers, {count} in flight, against {name}",
+            f"{share:.2f} of its CPU time ({costs.median(f'{name}, {count}'):.1f} us)",
+            target=f"{SHARES_OF_PEERS[name]:.2f}",
+            is_met=share <= SHARES_OF_PEERS[name],
+        )
     for count in IN_FLIGHT:
         ours, theirs = costs.median(f"{LANE}, {count}"), costs.median(f"{GRPCIO}, {count}")
         report.figure(

@@ -1,4 +1,7 @@
-"""One change, many watchers of its topic: when the last one has it, and what a watcher costs; against a bare push."""
+"""One change, many watchers of its topic: when the last one has it, and what a watcher costs.
+
+On both listeners with watchers in ready bytes, and on grpcio's against a bare push with watchers of grpcio.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ from dataclasses import dataclass
 
 import grpc
 
+from pointsman.daemon.rpc.listeners import GRPCIO, LANE
 from pointsman.v1.route_service_pb2 import GetTopicRouteResponse
+from pointsman_namesrv.config import RoutesConfig
 from tests.bench import clients, messages
+from tests.bench.http2_load import raw_watchers
 from tests.bench.report import Report
 from tests.bench.servers import bare_server, name_server
 from tests.bench.worker import Worker, worker
@@ -23,6 +29,10 @@ CHANGES = 7
 PAUSE_SECONDS = 0.5
 """Between two changes: the hub pauses between rounds, too."""
 COALESCE_MILLISECONDS = 50
+RAW_WATCHERS = {5_000: (5_000, 40), 20_000: (10_000, 200)}
+"""Numbers of watchers; each has the number of their connections, and the target in milliseconds."""
+MOST_BYTES = 3_000
+FEWEST_SECONDS_BETWEEN = 1.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,60 @@ async def measure(report: Report) -> None:
             f"{count:,} watchers, memory of the server",
             f"{ours.bytes_a_watcher / 1e3:.1f} against {bare.bytes_a_watcher / 1e3:.1f} kB per watcher",
         )
+
+    await _measure_listeners(report)
+
+
+async def _measure_listeners(report: Report) -> None:
+    report.subject(
+        "Watches on both listeners, watchers in ready bytes in one process: from the call that changes a route to the "
+        "last watcher, without coalescing"
+    )
+    for count, (connections, target) in RAW_WATCHERS.items():
+        for listener in (LANE, GRPCIO) if connections == count else (LANE,):
+            report.progress(f"{count:,} watchers on {connections:,} connections, {listener}")
+            spread = await _of_listener(listener, connections, count // connections)
+            what = f"{count:,} watchers on {connections:,} connections, {listener}"
+            is_lane = listener == LANE
+            report.figure(
+                f"{what}, to the last one",
+                f"{spread.milliseconds:.0f} ms; CPU {spread.cpu_milliseconds * 1e3 / count:.1f} us each",
+                target=f"{target} ms",
+                is_met=spread.milliseconds <= target if is_lane else None,
+            )
+            if connections == count:
+                report.figure(
+                    f"{what}, memory of the server",
+                    f"{spread.bytes_a_watcher / 1e3:.1f} kB per watcher and connection, without the kernel's",
+                    target=f"{MOST_BYTES / 1e3:g} kB",
+                    is_met=spread.bytes_a_watcher <= MOST_BYTES if is_lane else None,
+                )
+
+
+async def _of_listener(listener: str, connections: int, streams: int) -> Spread:
+    routes = RoutesConfig(watch_coalesce_seconds=0.0, max_watchers=1_000_000)
+    count, requests = connections * streams, [messages.watch(messages.topic_name(0))] * streams
+    async with (
+        worker(name_server, listener=listener, routes=routes, max_connections=100_000) as server,
+        grpc.aio.insecure_channel(await server.ask("addr")) as channel,
+    ):
+        generations = [await messages.register(channel, messages.registration(i, topics=1)) for i in range(2)]
+        topic = messages.ChangingTopic(channel, 0, generations[0])
+        empty, addr = await server.ask("rss"), await server.ask("addr")
+        async with worker(raw_watchers, addr, connections, method=messages.WATCH, requests=requests) as watching:
+            received = clients.FIRST_ANSWERS * count
+            await watching.ask("open", received)
+            await asyncio.sleep(FEWEST_SECONDS_BETWEEN)
+            memory, cpu, took = await server.ask("rss") - empty, await server.ask("cpu"), list[float]()
+            for _ in range(CHANGES):
+                await asyncio.sleep(FEWEST_SECONDS_BETWEEN)
+                received += count
+                reached = watching.begin("reach", received)
+                started = time.monotonic()
+                await topic.change()
+                took.append(await reached - started)
+            cpu = await server.ask("cpu") - cpu
+    return Spread(statistics.median(took) * 1e3, cpu / CHANGES * 1e3, memory / count)
 
 
 async def _of_name_server(count: int) -> tuple[Spread, bytes]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pointsman.daemon.lane.lane_server import CONNECTION_WINDOW, STREAM_WINDOW
+from pointsman.daemon.lane.lane_server import CONNECTION_WINDOW, RECEIVED_BYTES, STREAM_WINDOW, UNSENT_BYTES
+from pointsman.daemon.lane.lane_waiting import UNREAD_SECONDS
+from pointsman.daemon.waiting_bytes import FRAME_SECONDS
 from pointsman.http2.peer_limits import Bound, Limits, Rate
 from pointsman_namesrv.config import ServerConfig
 
@@ -22,6 +24,10 @@ def default_of(bound: Bound) -> str:
         Bound.UNSENT: f"{limits.max_unsent_bytes // 1024**2} MiB",
         Bound.CONNECTIONS: f"{ServerConfig().max_connections:,}",
         Bound.HANDSHAKES: "10 s",
+        Bound.SLOW_REQUESTS: f"{FRAME_SECONDS:g} s",
+        Bound.RECEIVED_BYTES: f"{RECEIVED_BYTES // 1024**2} MiB",
+        Bound.UNREAD_RESPONSES: f"{UNREAD_SECONDS:g} s",
+        Bound.UNSENT_BYTES: f"{UNSENT_BYTES // 1024**2} MiB",
     }
     if bound in special:
         return special[bound]

@@ -25,9 +25,10 @@ from pointsman.http2.frame_codec import (
 )
 from pointsman.http2.header_blocks import EMPTY_TABLE, ReadyHeaders, encode_block
 from pointsman.http2.http2_connection import Http2Connection
-from pointsman.http2.http2_events import DataReceived, Event, RequestReceived
+from pointsman.http2.http2_events import DataReceived, RequestReceived
 from pointsman.http2.http2_sending import Http2Shared
 from tests.kit.http2.client_frames import BLOCK, OK, TRAILERS, Client, data, frames_of, headers
+from tests.property.http2_checks import outcome
 
 OPENING = PREFACE + settings_frame({}) + frame(FrameType.SETTINGS, ACK, 0)
 STREAM_IDS = st.sampled_from([0, 1, 1, 1, 2, 3, 3, 5, 7, 101])
@@ -65,20 +66,6 @@ STREAMS_OF_BYTES = st.builds(
 def divided(content: bytes, cuts: Sequence[int]) -> Iterator[bytes]:
     edges = sorted({0, len(content), *(cut % (len(content) + 1) for cut in cuts)})
     return (content[a:b] for a, b in pairwise(edges))
-
-
-def outcome(parts: Iterator[bytes]) -> tuple[list[object], bytes, object]:
-    """Return what a connection makes of these bytes; it responds to each request while it has one."""
-    connection = Http2Connection(Http2Shared())
-    seen: list[object] = []
-    for part in parts:
-        seen += map(shown, connection.receive(part, now=0.0))
-        assert connection.unsent_bytes == sum(stream.unsent_bytes for stream in connection._streams.values())
-    return seen, connection.take_output(), connection.over
-
-
-def shown(each: Event) -> object:
-    return (each.stream_id, each.headers.fields, each.is_end) if isinstance(each, RequestReceived) else each
 
 
 @given(content=STREAMS_OF_BYTES, cuts=st.lists(st.integers(0, 10_000), max_size=10))

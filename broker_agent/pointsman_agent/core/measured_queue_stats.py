@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from pointsman_agent.core.membership_changes import NO_CHANGES, ChangeCounts
 from pointsman_agent.core.queue import QueueKey
 
 TOP = 20
@@ -103,6 +104,7 @@ class GroupTotals:
     """Queues in which a member is stuck."""
     membership_changes: int
     """In the last ten minutes, see :class:`pointsman_agent.core.membership_changes.MembershipChanges`."""
+    membership_changes_in_hour: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +339,7 @@ class Tally:
         *,
         unmeasured: int = 0,
         members: Mapping[str, int] | None = None,
-        changes: Mapping[str, int] | None = None,
+        changes: Mapping[str, ChangeCounts] | None = None,
         stuck: Mapping[tuple[str, str], int] | None = None,
     ) -> QueueStats:
         """Return the result.
@@ -395,9 +397,10 @@ def _group_totals(
     topic: str,
     of_group: _Sum,
     members: Mapping[str, int],
-    changes: Mapping[str, int],
+    changes: Mapping[str, ChangeCounts],
     stuck: Mapping[tuple[str, str], int],
 ) -> GroupTotals:
+    changed = changes.get(group, NO_CHANGES)
     return GroupTotals(
         group=group,
         topic=topic,
@@ -409,5 +412,6 @@ def _group_totals(
         commit_rate=of_group.commit_rate,
         behind_queue_count=of_group.behind,
         stuck_queue_count=stuck.get((group, topic), 0),
-        membership_changes=changes.get(group, 0),
+        membership_changes=changed.lately,
+        membership_changes_in_hour=changed.in_hour,
     )

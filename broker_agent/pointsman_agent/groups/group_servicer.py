@@ -31,7 +31,7 @@ from pointsman_agent.core.group_membership import (
 from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules
 from pointsman_agent.core.groups import Groups
 from pointsman_agent.core.member_readings import GroupReading, MemberReadings
-from pointsman_agent.core.membership_changes import MembershipChanges
+from pointsman_agent.core.membership_changes import ChangeCounts, MembershipChanges
 from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.queue_pins import QueuePin, QueuePinRefused, QueuePins
@@ -124,8 +124,8 @@ class ConsumerGroups:
         """Return by group and topic the number of queues in which a member is stuck."""
         return self.stuck.counts()
 
-    def membership_changes(self) -> Mapping[str, int]:
-        """Return by group how often its membership changed in the last ten minutes."""
+    def membership_changes(self) -> Mapping[str, ChangeCounts]:
+        """Return by group how often its membership changed lately."""
         return self._membership_changes.counts(now=self._clock.monotonic())
 
     def waiting(self) -> Collection[OffsetKey]:

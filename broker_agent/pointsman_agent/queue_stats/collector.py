@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from pointsman.clock import Clock
 from pointsman_agent.core.group_progress import ProgressMeter
 from pointsman_agent.core.measured_queue_stats import QueueEnd, QueueMeter, QueueStats, Tally
+from pointsman_agent.core.membership_changes import ChangeCounts
 from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
@@ -60,8 +61,8 @@ class Readers(Protocol):
         """Return by group and topic the number of queues in which a member is stuck."""
         ...
 
-    def membership_changes(self) -> Mapping[str, int]:
-        """Return by group how often its membership changed in the last ten minutes."""
+    def membership_changes(self) -> Mapping[str, ChangeCounts]:
+        """Return by group how often its membership changed lately."""
         ...
 
     def waiting(self) -> Collection[OffsetKey]:
@@ -84,7 +85,7 @@ class NoReaders:
         """See :meth:`Readers.stuck_counts`."""
         return {}
 
-    def membership_changes(self) -> Mapping[str, int]:
+    def membership_changes(self) -> Mapping[str, ChangeCounts]:
         """See :meth:`Readers.membership_changes`."""
         return {}
 

@@ -151,6 +151,7 @@ def to_message(stats: QueueStats) -> wire.QueueStats:
                 behind_queue_count=each.behind_queue_count,
                 stuck_queue_count=each.stuck_queue_count,
                 membership_changes=each.membership_changes,
+                membership_changes_in_hour=each.membership_changes_in_hour,
             )
             for each in stats.top_groups
         ],

@@ -76,6 +76,7 @@ class GroupNow:
     stuck_queue_count: int = 0
     membership_changes: int = 0
     """In the last ten minutes, as the agent counts that saw most."""
+    membership_changes_in_hour: int = 0
 
     @property
     def catch_up_seconds(self) -> float | None:
@@ -231,3 +232,5 @@ class FleetQueues:
         group.behind_queue_count += totals.behind_queue_count
         group.stuck_queue_count += totals.stuck_queue_count
         group.membership_changes = max(group.membership_changes, totals.membership_changes)
+        in_hour = max(group.membership_changes_in_hour, totals.membership_changes_in_hour)
+        group.membership_changes_in_hour = in_hour

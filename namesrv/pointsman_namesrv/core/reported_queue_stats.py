@@ -71,6 +71,7 @@ class GroupTotals(NamedTuple):
     stuck_queue_count: int = 0
     membership_changes: int = 0
     """In the last ten minutes."""
+    membership_changes_in_hour: int = 0
 
 
 _Entry = QueuePuts | QueueLag | TopicTotals | GroupTotals

@@ -1,4 +1,7 @@
-"""Layout of the history on disk: ``raw/dt=YYYY-MM-DD/<node>-<boot>-<n>.jsonl``, plus ``.gz`` once closed."""
+"""Layout of the history on disk: ``raw/dt=YYYY-MM-DD/<node>-<boot>-<n>.jsonl``, plus ``.gz`` once closed.
+
+A closed file may have an index, ``index/dt=YYYY-MM-DD/<file>.json``.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,16 @@ def file_node(node: str) -> str:
 def day_folder(raw: Path, day: date) -> Path:
     """Return the folder of a day."""
     return raw / f"dt={day:%Y-%m-%d}"
+
+
+def index_folder(raw: Path) -> Path:
+    """Return the folder of the indexes."""
+    return raw.with_name("index")
+
+
+def index_path(raw: Path, file: HistoryFile) -> Path:
+    """Return where the index of a file is, if it has one."""
+    return day_folder(index_folder(raw), file.day) / f"{file.path.name}.json"
 
 
 def folder_day(folder: Path) -> date | None:

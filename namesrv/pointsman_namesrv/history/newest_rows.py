@@ -13,23 +13,22 @@ clock counts only between two runs, and one that was set back counts as no time.
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 import os
 import re
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from pointsman.clock import Clock, SystemClock
 from pointsman_namesrv.history.folder import HistoryFile, file_node, history_files
+from pointsman_namesrv.history.past_lines import FileDamaged, pieces_of
 
-CHUNK_BYTES = 256 * 1024
 MAX_LINE_BYTES = 1024 * 1024
 """A row is rarely longer than some kilobytes; TOPICS have at most 500 entries."""
 MAX_FILE_BYTES = 256 * 1024 * 1024
@@ -96,10 +95,6 @@ class Reading:
     seconds: float = 0.0
 
 
-class FileDamaged(Exception):
-    """A file that cannot be read to its end."""
-
-
 class FileHuge(Exception):
     """A file of more than :data:`MAX_FILE_BYTES`."""
 
@@ -150,7 +145,7 @@ class NewestRows:
         clock: Clock,
         pause: Callable[[], None] = lambda: None,
     ) -> None:
-        """``pause()`` is called after each :data:`CHUNK_BYTES`."""
+        """``pause()`` is called after each piece of a file."""
         self.done = Reading()
         self._question = question
         self._monotonic = clock.monotonic
@@ -275,30 +270,32 @@ class NewestRows:
     # --- one file ---------------------------------------------------------------------------------------------
 
     def _lines(self, path: Path) -> _Lines | None:
-        """Return the lines of a file; None: it is skipped."""
+        """Return the lines of a file, which may be compressed at this moment; None: it is skipped."""
         try:
-            with contextlib.closing(_open(path)) as stream:
-                lines = self._read(stream)
+            with contextlib.closing(pieces_of(path)) as pieces:
+                lines = self._read(piece for piece, _ in pieces)
         except FileNotFoundError:
+            if path.suffix != ".gz":
+                return self._lines(path.with_name(f"{path.name}.gz"))
             self.done.files_gone += 1
             return None
         except FileHuge:
             self.done.files_huge += 1
             return None
-        except (OSError, EOFError, FileDamaged):
+        except (OSError, FileDamaged):
             self.done.files_damaged += 1
             return None
         self.done.files += 1
         return lines
 
-    def _read(self, stream: BinaryIO) -> _Lines:
+    def _read(self, pieces: Iterable[bytes]) -> _Lines:
         lines, rest, size, is_overlong = _Lines(), b"", 0, False
-        while chunk := _chunk(stream):
-            size += len(chunk)
-            self.done.bytes += len(chunk)
+        for piece in pieces:
+            size += len(piece)
+            self.done.bytes += len(piece)
             if size > MAX_FILE_BYTES:
                 raise FileHuge
-            *whole, rest = (rest + chunk).split(b"\n")
+            *whole, rest = (rest + piece).split(b"\n")
             if is_overlong and whole:
                 is_overlong = False
                 del whole[0]
@@ -309,25 +306,6 @@ class NewestRows:
                 lines.add(line)
             self._pause()
         return lines  # what follows the last end of a line was torn by a kill
-
-
-def _open(path: Path) -> BinaryIO:
-    """Open a file that may be compressed at this moment: then it has another name."""
-    if path.suffix != ".gz":
-        try:
-            return path.open("rb")
-        except FileNotFoundError:
-            path = path.with_name(f"{path.name}.gz")
-    return gzip.open(path, "rb")  # type: ignore[return-value]  # as a binary stream
-
-
-def _chunk(stream: BinaryIO) -> bytes:
-    try:
-        return stream.read(CHUNK_BYTES)
-    except OSError:
-        raise
-    except Exception as error:  # zlib.error has no public base class but Exception
-        raise FileDamaged(str(error)) from error
 
 
 def _moment(line: bytes) -> tuple[float, float] | None:
@@ -343,10 +321,10 @@ def _first(run: _Run) -> tuple[float, str]:
     """Return the time of a run's first row, to order runs without a link; the boot decides between equal ones."""
     number = min(run.files)
     with (
-        contextlib.suppress(OSError, EOFError, FileDamaged),
-        contextlib.closing(_open(run.files[number].path)) as stream,
+        contextlib.suppress(OSError, FileDamaged),
+        contextlib.closing(pieces_of(run.files[number].path)) as pieces,
     ):
-        moment = _moment(_chunk(stream).partition(b"\n")[0])
+        moment = _moment(next(pieces, (b"", None))[0].partition(b"\n")[0])
         if moment is not None:
             return moment[0], run.boot_id
     return run.files[number].modified_at.timestamp(), run.boot_id

@@ -17,7 +17,15 @@ from pathlib import Path
 from pointsman.history.row_format import ROUTINE, Row
 from pointsman.history.topic_selection import ObserverRows, TopicRows, counted, is_of, joined, lean, mentions
 from pointsman_namesrv.history import past_index
-from pointsman_namesrv.history.folder import HistoryFile, day_folder, day_folders, file_node, files_of
+from pointsman_namesrv.history.folder import (
+    HistoryFile,
+    day_folder,
+    day_folders,
+    file_node,
+    files_of,
+    index_folder,
+    index_path,
+)
 from pointsman_namesrv.history.past_index import FileIndex, overlap
 from pointsman_namesrv.history.past_lines import Block, Line, lines_of
 
@@ -53,7 +61,7 @@ class PastFiles:
 
     def __init__(self, directory: Path, node: str) -> None:
         self.node = node
-        self._raw, self._indexes = directory / "raw", directory / "index"
+        self._raw = directory / "raw"
         self._file_node = file_node(node)
         self._cached: OrderedDict[tuple[Path, int], FileIndex] = OrderedDict()
 
@@ -69,8 +77,9 @@ class PastFiles:
     def _files(self, day: date) -> list[HistoryFile]:
         return [file for file in files_of(day, day_folder(self._raw, day)) if file.node == self._file_node]
 
-    def _index_path(self, file: HistoryFile) -> Path:
-        return day_folder(self._indexes, file.day) / f"{file.path.name}.json"
+    def has_closed(self) -> bool:
+        """Return whether there is a file that can be indexed."""
+        return any(file.packed for day in reversed(self.days()) for file in self._files(day))
 
     def _index(self, file: HistoryFile) -> FileIndex | None:
         """Return the index of a closed file, built if it has none; None for a file that is written or not packed."""
@@ -80,7 +89,7 @@ class PastFiles:
         if key in self._cached:
             self._cached.move_to_end(key)
             return self._cached[key]
-        path = self._index_path(file)
+        path = index_path(self._raw, file)
         found = past_index.load(path, size=file.size)
         if found is None:
             found = past_index.build(file.path, self.node)
@@ -100,8 +109,9 @@ class PastFiles:
         """
         for day in reversed(self.days()):
             for file in reversed(self._files(day)):
-                if file.packed and not self._index_path(file).exists():
-                    past_index.save(past_index.build(file.path, self.node), self._index_path(file))
+                path = index_path(self._raw, file)
+                if file.packed and not path.exists():
+                    past_index.save(past_index.build(file.path, self.node), path)
                     yield
         self.drop_orphans()
 
@@ -109,7 +119,7 @@ class PastFiles:
         """Remove the indexes of files that retention removed; return their number."""
         removed = 0
         try:
-            folders = day_folders(self._indexes)
+            folders = day_folders(index_folder(self._raw))
         except OSError:
             return 0
         for day, folder in folders:
@@ -201,6 +211,44 @@ class PastFiles:
                 for line in lines_of(file.path, block):
                     if line.node == self.node:
                         see((began.setdefault(line.boot_id, line.at_us), line.boot_id, line.seq), line)
+
+    def nearest(
+        self, day: date, blocks: Blocks, is_asked: Callable[[Line], bool], at_us: int, *, is_before: bool
+    ) -> int | None:
+        """Return the time of the row of a day that is asked for and nearest to a moment, before or after it.
+
+        None: there is none. Raises OSError.
+        """
+        for _ in range(MAX_READS - 1):
+            with contextlib.suppress(FileNotFoundError):
+                return self._nearest(day, blocks, is_asked, at_us, is_before=is_before)
+        return self._nearest(day, blocks, is_asked, at_us, is_before=is_before)
+
+    def _nearest(
+        self, day: date, blocks: Blocks, is_asked: Callable[[Line], bool], at_us: int, *, is_before: bool
+    ) -> int | None:
+        places: list[tuple[int, Path, Block | None]] = []
+        """Each block with the least time between one of its rows and the moment; 0: it is not known."""
+        for file in self._files(day):
+            index = self._index(file)
+            if index is None:
+                places.append((0, file.path, None))
+                continue
+            spans = index.spans()
+            for block in blocks(index):
+                first, last = spans[block]
+                if first < at_us if is_before else last > at_us:
+                    places.append((max(0, at_us - last if is_before else first - at_us), file.path, block))
+        found: int | None = None
+        for least, path, place in sorted(places, key=itemgetter(0)):
+            if found is not None and least >= abs(found - at_us):
+                break
+            for line in lines_of(path, place, with_frequent=False):
+                away = at_us - line.at_us if is_before else line.at_us - at_us
+                is_nearer = away > 0 and (found is None or away < abs(found - at_us))
+                if is_nearer and line.node == self.node and is_asked(line):
+                    found = line.at_us
+        return found
 
     def observers(self, days: Collection[date], at_us: int) -> list[ObserverRows]:
         """Count the rows of each run; ``at_us``: the moment, microseconds since 1970. Raises OSError."""
@@ -294,15 +342,18 @@ class PastFiles:
         """
         observers = self.observers(days, at_us)
         run = max((each for each in observers if each.rows), key=attrgetter("first_us"), default=None)
+        if run is None:
+            return TopicRows([], [])
+        boot_id = run.boot_id
         latest: dict[tuple[str | None, str | None, int], Line] = {}
         own: dict[int, Row] = {}
 
         def see(line: Line) -> None:
-            if run is None or line.boot_id != run.boot_id or line.at_us > at_us:
+            if line.boot_id != boot_id or line.at_us > at_us:
                 return
             if line.event.startswith("NAMESRV_") and line.event not in ROUTINE and (row := line.row()) is not None:
                 own[line.seq] = lean(row, "")
-            is_state = line.event not in ROUTINE and line.event != "TOPICS" and cluster in (None, line.cluster)
+            is_state = has_state(line.event) and cluster in (None, line.cluster)
             broker_id = line.broker_id if is_state else None
             if broker_id is None:
                 return
@@ -312,9 +363,12 @@ class PastFiles:
             if len(latest) > MAX_ROWS:
                 raise TooManyRows(MAX_ROWS)
 
-        self.visit(days, lambda index: index.of_kinds(lambda _: True, cluster=None), see, with_frequent=False)
+        def has_state(event: str) -> bool:
+            return event not in ROUTINE and event != "TOPICS"
+
+        self.visit(days, lambda index: index.of_run(boot_id, has_state, until_us=at_us), see, with_frequent=False)
         rows = [*own.values(), *(lean(row, "") for line in latest.values() if (row := line.row()) is not None)]
-        return TopicRows(rows, [] if run is None else [run])
+        return TopicRows(rows, [run])
 
     def groups_named(self, broker_name: str, days: Iterable[date], *, cluster: str | None) -> set[Group]:
         """Return the clusters with this broker name in these days. Raises OSError."""

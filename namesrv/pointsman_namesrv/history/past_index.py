@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -116,10 +116,30 @@ class FileIndex:
 
     def of_kinds(self, is_asked_for: Callable[[str], bool], *, cluster: str | None) -> list[Block]:
         """Return the blocks with events of these kinds and, if it is given, of a cluster."""
-        found = {number for kind, numbers in self.kinds.items() if is_asked_for(kind) for number in numbers}
+        found = self._of_kinds(is_asked_for)
         if cluster is not None:
             found &= {number for numbers in self.groups.get(cluster, {}).values() for number in numbers}
         return self.chosen(found)
+
+    def of_run(self, boot_id: str, is_asked_for: Callable[[str], bool], *, until_us: int) -> list[Block]:
+        """Return the blocks with events of these kinds that have rows of a run up to a moment."""
+        begun = {part.block for part in self._parts() if part.boot_id == boot_id and part.first_us <= until_us}
+        return self.chosen(begun & self._of_kinds(is_asked_for))
+
+    def spans(self) -> dict[Block, tuple[int, int]]:
+        """Return the least and the greatest time of each block with rows, microseconds since 1970."""
+        found: dict[Block, tuple[int, int]] = {}
+        for part in self._parts():
+            block = self.blocks[part.block]
+            first, last = found.get(block, (part.first_us, part.last_us))
+            found[block] = min(first, part.first_us), max(last, part.last_us)
+        return found
+
+    def _of_kinds(self, is_asked_for: Callable[[str], bool]) -> set[int]:
+        return {number for kind, numbers in self.kinds.items() if is_asked_for(kind) for number in numbers}
+
+    def _parts(self) -> Iterator[RunRows]:
+        return (RunRows(*part) for part in self.parts)
 
 
 def build(path: Path, node: str) -> FileIndex:

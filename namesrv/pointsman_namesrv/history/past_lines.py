@@ -1,10 +1,11 @@
-"""Lines of history files for questions about the past: read by block, and parsed only as far as is needed."""
+"""Content of history files: read by piece and by block, and lines parsed only as far as is needed."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -13,7 +14,7 @@ from pointsman.history.row_format import Row, good_row, microseconds
 
 NOT_INDEXED = frozenset({"HEARTBEAT", "HEARTBEATS", "NAMESRV_ALIVE", "QUEUE_STATS"})
 """Nine in ten rows: they are only counted."""
-_PIECE = 256 * 1024
+PIECE_BYTES = 256 * 1024
 _GZIP = 31
 """``wbits`` of zlib for a gzip member."""
 _MAX_LINE_BYTES = 16 * 1024 * 1024
@@ -31,6 +32,10 @@ _FREQUENT = re.compile(
 _BY = b'"by": '
 _BROKER_ID = re.compile(rb'"broker_id": (\d{1,18}|null), ')
 """Follows the head."""
+
+
+class FileDamaged(Exception):
+    """A gzip that cannot be read to its end."""
 
 
 class Line(NamedTuple):
@@ -92,9 +97,8 @@ def texts_of(path: Path, block: Block | None = None) -> Iterator[tuple[int, byte
     A line that begins in one member of a gzip and ends in the next makes one block of both. Raises OSError.
     """
     begin, rest = (block.offset if block else 0), b""
-    with path.open("rb") as file:
-        file.seek(begin)
-        for data, end in _packed(file, block) if path.suffix == ".gz" else _plain(file):
+    with contextlib.suppress(FileDamaged):
+        for data, end in pieces_of(path, block):
             *texts, rest = (rest + data).split(b"\n")
             for text in texts:
                 yield begin, text
@@ -102,6 +106,16 @@ def texts_of(path: Path, block: Block | None = None) -> Iterator[tuple[int, byte
                 begin = end
             if len(rest) > _MAX_LINE_BYTES:
                 return
+
+
+def pieces_of(path: Path, block: Block | None = None) -> Generator[tuple[bytes, int | None], None, None]:
+    """Yield what a file, or a block of it, holds, each piece with the end of its member of a gzip if it ends there.
+
+    Raises OSError, and FileDamaged after what can be read.
+    """
+    with path.open("rb") as file:
+        file.seek(block.offset if block else 0)
+        yield from _packed(file, block) if path.suffix == ".gz" else _plain(file)
 
 
 def read_line(text: bytes) -> Line | None:
@@ -136,23 +150,23 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _plain(file: BinaryIO) -> Iterator[tuple[bytes, int | None]]:
-    while data := file.read(_PIECE):
+    while data := file.read(PIECE_BYTES):
         yield data, None
 
 
 def _packed(file: BinaryIO, block: Block | None) -> Iterator[tuple[bytes, int | None]]:
-    """Yield what the members of a gzip hold, in pieces, each with the end of its member if it is the last one of it."""
     position, left = block or (0, None)
-    unpack = zlib.decompressobj(_GZIP)
-    while data := file.read(_PIECE if left is None else min(_PIECE, left)):
+    unpack, is_whole = zlib.decompressobj(_GZIP), True
+    while data := file.read(PIECE_BYTES if left is None else min(PIECE_BYTES, left)):
         position += len(data)
         left = None if left is None else left - len(data)
         while True:
             try:
-                out = unpack.decompress(data, _PIECE)
-            except zlib.error:
-                return
-            if unpack.eof:
+                out = unpack.decompress(data, PIECE_BYTES)
+            except zlib.error as error:
+                raise FileDamaged(str(error)) from error
+            is_whole = unpack.eof
+            if is_whole:
                 data = unpack.unused_data
                 yield out, position - len(data)
                 unpack = zlib.decompressobj(_GZIP)
@@ -162,5 +176,7 @@ def _packed(file: BinaryIO, block: Block | None) -> Iterator[tuple[bytes, int | 
             data = unpack.unconsumed_tail
             if out:
                 yield out, None
-            if not data and len(out) < _PIECE:
+            if not data and len(out) < PIECE_BYTES:
                 break
+    if not is_whole:
+        raise FileDamaged("it ends within a member")

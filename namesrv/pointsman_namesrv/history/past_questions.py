@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from operator import itemgetter
 from typing import Any
 
@@ -108,6 +109,7 @@ def _broker(files: PastFiles, question: Mapping[str, Any]) -> Answer:
         "name_servers": seen["name_servers"],
         "brokers": [each for each in seen["brokers"] if each["broker_name"] == name],
         "events": page["events"][::-1],
+        "first_day": page["first_day"],
     } | _steps(files, question, cluster=cluster, broker_name=name, whole_clusters=whole_clusters)
 
 
@@ -290,34 +292,27 @@ def _steps(
     at = _moment(question["at"])
     span = timedelta(days=STEP_DAYS)
     asked = Events(since=at - span, until=at + span, cluster=cluster, broker_name=broker_name, topic=topic)
-    at_us = microseconds(at)
-    nearest: dict[str, int] = {}
 
-    def search(day: date) -> None:
-        groups = (
-            files.groups_with(topic, [day - timedelta(days=1), day], cluster=cluster) if topic is not None else None
+    @cache
+    def choice_of(day: date) -> _Choice:
+        days = [day - timedelta(days=1), day]
+        return _Choice(
+            asked, None if topic is None else files.groups_with(topic, days, cluster=cluster), whole_clusters
         )
-        choice = _Choice(asked, groups, whole_clusters)
 
-        def see(line: Line) -> None:
-            side = "previous" if line.at_us < at_us else "next"
-            known = nearest.get(side)
-            is_nearer = known is None or abs(line.at_us - at_us) < abs(known - at_us)
-            if line.at_us == at_us or not is_nearer or not choice.may_have(line):
-                return
-            if topic is None or choice.row(line) is not None:
-                nearest[side] = line.at_us
-
-        files.visit([day], choice.blocks, see, with_frequent=False)
+    def nearest(days: Iterable[date], *, is_before: bool) -> int | None:
+        for day in days:
+            choice = choice_of(day)
+            is_asked = choice.may_have if topic is None else lambda line, of=choice: of.row(line) is not None
+            found = files.nearest(day, choice.blocks, is_asked, microseconds(at), is_before=is_before)
+            if found is not None:
+                return found
+        return None
 
     days = [day for day in files.days() if asked.since.date() <= day <= asked.until.date()]
-    for day in reversed([day for day in days if day <= at.date()]):
-        if "previous" not in nearest:
-            search(day)
-    for day in (day for day in days if day >= at.date()):
-        if "next" not in nearest:
-            search(day)
-    return {"steps": {side: rfc3339(_moment_at(nearest.get(side))) for side in ("previous", "next")}}
+    previous = nearest(reversed([day for day in days if day <= at.date()]), is_before=True)
+    following = nearest([day for day in days if day >= at.date()], is_before=False)
+    return {"steps": {"previous": rfc3339(_moment_at(previous)), "next": rfc3339(_moment_at(following))}}
 
 
 def _moment_at(at_us: int | None) -> datetime | None:

@@ -19,12 +19,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pointsman.clock import SystemClock
 from pointsman_namesrv.history.past_files import PastFiles, TooManyRows
 from pointsman_namesrv.history.past_questions import answer
 
 NICENESS = 19
 """Serving comes first."""
 INDEX_PAUSE_SECONDS = 0.2
+"""Shortest pause between two files; it is at least as long as the last one took."""
 IDLE_SECONDS = 60.0
 """Interval of the search for files to index, once all are."""
 _LENGTH_BYTES = 4
@@ -42,13 +44,15 @@ def main(directory: str, node: str, memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     with contextlib.suppress(OSError):  # a sandbox may forbid it
         os.nice(NICENESS)
-    files = PastFiles(Path(directory), node)
+    clock, files = SystemClock(), PastFiles(Path(directory), node)
     indexing, pause = files.index_missing(), INDEX_PAUSE_SECONDS
     while True:
         is_asked, _, _ = select.select([0], [], [], pause)
         if not is_asked:
-            pause = INDEX_PAUSE_SECONDS
-            if not _is_continued(indexing):
+            began = clock.monotonic()
+            if _is_continued(indexing):
+                pause = max(INDEX_PAUSE_SECONDS, clock.monotonic() - began)
+            else:
                 indexing, pause = files.index_missing(), IDLE_SECONDS
             continue
         asked = _read()

@@ -7,16 +7,17 @@ next question starts another one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pointsman.clock import Clock
 from pointsman.wire.refusals import Refusal
-from pointsman_namesrv.history.past_files import MAX_ROWS
+from pointsman_namesrv.history.past_files import MAX_ROWS, PastFiles
 from pointsman_namesrv.node_metrics import PastMetrics
 from pointsman_namesrv.slices import PAUSE_SECONDS, Slices
 
@@ -28,6 +29,8 @@ MEMORY_BYTES = 160 * 1024 * 1024
 """Address space of the worker."""
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 FIRST_ESTIMATE_SECONDS = 1.0
+IDLE_SECONDS = 60.0
+"""After which a worker is started that has no question, to index closed files."""
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +115,21 @@ class PastWorkerLink:
                 return await self._asked(question)
         finally:
             self._questions -= 1
+
+    async def run(self, until_read: Callable[[], Awaitable[None]]) -> None:
+        """Have closed files indexed before the first question, at a time without questions; checks once per minute.
+
+        ``until_read`` waits until the start has read the history of earlier runs.
+        """
+        await until_read()
+        while self._directory is not None:
+            await self._clock.sleep(IDLE_SECONDS)
+            is_running = self._process is not None and self._process.returncode is None
+            if is_running or not await asyncio.to_thread(PastFiles(self._directory, self._node).has_closed):
+                continue
+            with contextlib.suppress(OSError, EOFError):  # the next question reports it
+                async with self._turn:
+                    await self._running()
 
     async def _asked(self, question: Mapping[str, Any]) -> dict[str, Any]:
         began, outcome = self._clock.monotonic(), "failed"

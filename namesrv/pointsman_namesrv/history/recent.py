@@ -112,6 +112,14 @@ class RecentEvents:
             found += (record for record in self._restarts if record.order > first)
         return sorted(found, key=lambda record: record.order)
 
+    def names(self) -> list[GroupKey]:
+        """Return the names with events, the one with the latest last; an empty broker name: the cluster itself."""
+        return list(self._events)
+
+    def own(self, key: GroupKey) -> tuple[Record, ...]:
+        """Return the records of a name alone, oldest first, without those of its cluster and without restarts."""
+        return tuple(self._events.get(key, ()))
+
     def latest(self, count: int, *, cluster: str = "") -> list[Record]:
         """Return the last ``count`` records of a cluster, or of all, oldest first. ``count`` must be at least 1."""
         found: list[tuple[tuple[int, int], Record]] = []

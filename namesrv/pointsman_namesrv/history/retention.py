@@ -1,7 +1,7 @@
 """Retention of the history on disk: by age and by size, closed files only, the oldest first.
 
-The folder counts as a whole, whichever node wrote the files: several nodes may share it, and no other process cleans up
-after a removed node.
+The folder counts as a whole, with the indexes, whichever node wrote the files: several nodes may share it, and no other
+process cleans up after a removed node.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
-from pointsman_namesrv.history.folder import HistoryFile, day_folders, history_files
+from pointsman_namesrv.history.folder import HistoryFile, day_folders, history_files, index_path
 from pointsman_namesrv.history.history_files import MAX_FILE_AGE
 from pointsman_namesrv.node_metrics import Metrics
 
@@ -50,16 +50,23 @@ class Retention:
             earliest = today - timedelta(days=self._days)
             gone |= self._remove((file for file in free if file.day < earliest), "days", removed)
         if self._max_bytes:
-            excess = sum(file.size for file in files if file.path not in gone) - self._max_bytes
+            sizes = {file.path: file.size + self._index_size(file) for file in files if file.path not in gone}
+            excess = sum(sizes.values()) - self._max_bytes
             for choice, cause in ((free, "bytes"), ([file for file in closed if file.path in waiting], "unshipped")):
                 for file in choice:
                     if excess > 0 and file.path not in gone and self._remove([file], cause, removed):
-                        excess -= file.size
+                        excess -= sizes[file.path]
         self._remove_empty_folders(today)
         if removed:
             level = logging.WARNING if removed["unshipped"] else logging.INFO
             log.log(level, "history files removed", extra={"facts": dict(removed)})
         return removed.total()
+
+    def _index_size(self, file: HistoryFile) -> int:
+        try:
+            return index_path(self._raw, file).stat().st_size
+        except OSError:
+            return 0
 
     def _remove(self, files: Iterable[HistoryFile], cause: str, removed: Counter[str]) -> set[Path]:
         gone = set()
@@ -71,6 +78,8 @@ class Retention:
                 log.warning("history file cannot be removed", extra={"facts": facts})
                 continue
             gone.add(file.path)
+            with contextlib.suppress(OSError):  # the worker that made it removes it, too
+                index_path(self._raw, file).unlink(missing_ok=True)
             removed[cause] += 1
             self._metrics.history_removed.labels(cause).inc()
         return gone

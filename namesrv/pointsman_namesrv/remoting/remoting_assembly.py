@@ -44,6 +44,7 @@ def remoting_server(
 ) -> RemotingServer:
     """Build the server without opening anything."""
     remoting = config.remoting
+    is_permissive = remoting.tls == "permissive"
     rules = ResponseRules(remoting.support_acting_master, remoting.order_message_enable)
     most = config.routes.max_topics_per_broker
     registrations = AdditiveRegistrations(core, bounds=config.liveness.bounds(), max_topics=most)
@@ -91,7 +92,8 @@ def remoting_server(
         lifecycle=lifecycle,
         clock=clock,
         metrics=metrics,
-        handshakes=_handshakes(certificates, permissive=remoting.tls == "permissive", clock=clock),
+        handshakes=_handshakes(None if config.shares_port else certificates, permissive=is_permissive, clock=clock),
+        is_permissive=is_permissive,
         access=access,
     )
 

@@ -11,12 +11,12 @@ from typing import Protocol, cast
 from pointsman.clock import Clock
 from pointsman.daemon.access.access import Access, Caller, Denied
 from pointsman.daemon.tls.client_certificates import ClientCertificate
+from pointsman.daemon.waiting_bytes import ComingIn, ReadingTime, Unsent
 from pointsman.names import join_addr, split_addr
 from pointsman.rocketmq.frames import BadFrame, Frame, FrameReader, ReadyResponse, read_header
 from pointsman_namesrv.core.model import BrokerIdentity
 from pointsman_namesrv.remoting.broker_codes import Steps
 from pointsman_namesrv.remoting.requests import LARGE_BYTES, Connection, GoElsewhere, Requests
-from pointsman_namesrv.remoting.waiting_bytes import ComingIn, ReadingTime, Unsent
 
 UNSENT_A_CONNECTION = 64 * 1024
 """Unread responses of one connection from which it is not read."""
@@ -318,8 +318,8 @@ class RemotingConnection(asyncio.Protocol, Connection):
             self._server.coming_in.note(self, self.coming_in - before)
 
     def _note_read(self) -> None:
-        self._server.unsent.note(self, -self.unsent)
-        self.unsent = 0
+        unsent, self.unsent = self.unsent, 0
+        self._server.unsent.note(self, -unsent)
 
     def _drop_all(self) -> None:
         """Give up everything that waits."""

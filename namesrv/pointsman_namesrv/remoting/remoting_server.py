@@ -12,6 +12,7 @@ from pointsman.clock import Clock
 from pointsman.daemon.access.access import Access, Caller
 from pointsman.daemon.monitoring import bound_socket
 from pointsman.daemon.tls.tls_connection import Handshakes, TlsConnection
+from pointsman.daemon.waiting_bytes import ComingIn, Unsent
 from pointsman.names import join_addr, split_addr
 from pointsman.rocketmq.frames import ReadyResponse
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
@@ -20,7 +21,6 @@ from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.remoting.broker_codes import BrokerCodes, Steps
 from pointsman_namesrv.remoting.remoting_connection import NO_ROLE, RemotingConnection
 from pointsman_namesrv.remoting.requests import Requests
-from pointsman_namesrv.remoting.waiting_bytes import ComingIn, Unsent
 from pointsman_namesrv.slices import PAUSE_SECONDS
 
 IDLE_SECONDS = 120.0
@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 class RemotingServer:
     """Listens from :meth:`bind`, serves from :meth:`start` while :meth:`run` runs, until :meth:`stop`.
 
+    On a port that it shares with gRPC that server listens, and creates connections (``UndecidedConnection``).
+
     A peer here is the identity of a certificate that has grants, else a connection. At a bound of the node one
     connection is closed (:meth:`opened`, ``waiting_bytes.py``), and the others are served.
     """
@@ -58,9 +60,12 @@ class RemotingServer:
         clock: Clock,
         metrics: Metrics,
         handshakes: Handshakes | None = None,
+        is_permissive: bool = False,
         access: Access,
     ) -> None:
-        """``handshakes``: for TLS; None: plaintext."""
+        """``handshakes``: for TLS; None: plaintext, or a shared port. ``is_permissive``: with TLS plaintext is served,
+        too."""
+        self.is_permissive = is_permissive
         self.requests = requests
         self.access = access
         self.clock = clock
@@ -120,8 +125,12 @@ class RemotingServer:
         """Return the factory of connections."""
         handshakes = self._handshakes
         if handshakes is None:
-            return lambda: RemotingConnection(self)
-        return lambda: TlsConnection(RemotingConnection(self), handshakes)
+            return self.connection
+        return lambda: TlsConnection(self.connection(), handshakes)
+
+    def connection(self) -> RemotingConnection:
+        """Return a new connection, not opened yet."""
+        return RemotingConnection(self)
 
     async def run(self) -> None:
         """Do the work in slices and close idle connections, until cancelled."""
@@ -135,10 +144,10 @@ class RemotingServer:
     async def stop(self) -> None:
         """Close every connection from this side, which does not count against the brokers."""
         self._stopping = True
-        if self._server is None:
+        if self._server is not None:
+            self._server.close()
+        else:
             self.close()
-            return
-        self._server.close()
         if self._changes:
             await asyncio.wait(self._changes, timeout=CHANGES_SECONDS)
         for change in self._changes:

@@ -343,6 +343,7 @@ def queue_stats(message: registration_service_pb2.QueueStats, *, path: str) -> Q
                 each.behind_queue_count,
                 each.stuck_queue_count,
                 each.membership_changes,
+                max(each.membership_changes, each.membership_changes_in_hour),
             )
             for each in message.top_groups
         ),

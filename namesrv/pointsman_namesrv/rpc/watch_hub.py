@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -46,6 +46,8 @@ MAX_COMPARISONS = 64
 """Comparisons between two readings of the clock."""
 MAX_WAKES = 100
 """Watchers woken in one step: each then writes for about 25 us before the loop does anything else."""
+WAKE_SECONDS = 0.25
+"""Longest time for which changes are found before watchers of the first ones are woken."""
 SHORTEST_STEP_SECONDS = 0.001
 PAUSE_RATIO = 3.0
 """Pause after a walk, as a multiple of its length: walks take at most a quarter of the loop."""
@@ -88,23 +90,43 @@ class _Watched:
     """The counter at the last change of the digest. A watcher that was sent it, or a later one, is up to date."""
     is_fresh: bool = False
     """Whether there is a change that watchers have not been notified of."""
-    watchers: tuple[Watcher, ...] | set[Watcher] = ()
+    watchers: tuple[Watcher, ...] | dict[Watcher, int] = ()
+    """With the counter that each was last sent; while there are few, ``counters`` has those."""
+    counters: tuple[int, ...] = ()
 
     def join(self, watcher: Watcher) -> None:
-        """Add a watcher."""
-        if isinstance(self.watchers, set):
-            self.watchers.add(watcher)
+        """Add a watcher that was sent nothing."""
+        if isinstance(self.watchers, dict):
+            self.watchers[watcher] = NOTHING_SENT
         elif len(self.watchers) < FEW:
-            self.watchers = (*self.watchers, watcher)
+            self.watchers, self.counters = (*self.watchers, watcher), (*self.counters, NOTHING_SENT)
         else:
-            self.watchers = {*self.watchers, watcher}
+            self.watchers = dict(zip(self.watchers, self.counters, strict=True))
+            self.watchers[watcher] = NOTHING_SENT
+            self.counters = ()
 
     def remove(self, watcher: Watcher) -> None:
         """Remove a watcher."""
-        if isinstance(self.watchers, set):
-            self.watchers.discard(watcher)
+        if isinstance(self.watchers, dict):
+            self.watchers.pop(watcher, None)
+        elif watcher in self.watchers:
+            at = self.watchers.index(watcher)
+            self.watchers = self.watchers[:at] + self.watchers[at + 1 :]
+            self.counters = self.counters[:at] + self.counters[at + 1 :]
+
+    def note_sent(self, watcher: Watcher) -> None:
+        """Note that a watcher is sent the current state."""
+        if isinstance(self.watchers, dict):
+            self.watchers[watcher] = self.counter
         else:
-            self.watchers = tuple(each for each in self.watchers if each is not watcher)
+            at = self.watchers.index(watcher)
+            self.counters = (*self.counters[:at], self.counter, *self.counters[at + 1 :])
+
+    def is_behind(self, watcher: Watcher) -> bool:
+        """Return whether a watcher has not been sent the last change."""
+        if isinstance(self.watchers, dict):
+            return self.changed > self.watchers.get(watcher, self.changed)
+        return watcher in self.watchers and self.changed > self.counters[self.watchers.index(watcher)]
 
 
 _Place = tuple[str, str]
@@ -169,15 +191,17 @@ class Watcher:
 
     hub: WatchHub
     number: int
-    peer: Peer
+    addr: str
+    key: str
+    """Of its peer, for bounds."""
     opened_at: float
     """Monotonic seconds."""
     task: asyncio.Task[None] | None
     """While it sends the first state, or waits for others to read."""
     stream: OpenStream | None = None
     """After the first state."""
-    sent: dict[_Watched, int] = field(default_factory=dict)
-    """What it watches, with the counter that it was last sent."""
+    watched: Sequence[_Watched] = ()
+    """What it watches."""
     slots: dict[_Watched, float] = field(default_factory=lambda: _NO_SLOTS)
     """Changes not sent yet, with the time since when; the oldest first. While there are any, the stream is woken."""
     writing_since: float | None = None
@@ -202,10 +226,36 @@ class Watcher:
     def attach(self, stream: OpenStream) -> None:
         """Begin to send changes."""
         self.task, self.stream = None, stream
+        self.watched = tuple(self.watched)  # smaller than the list that it was
 
     def next_response(self) -> bytes | None:
-        """Return the message of the oldest change."""
-        return self.hub.next_change(self)
+        """Return the message of the oldest change; the previous one is written. The hot path of a change."""
+        hub, since = self.hub, self.writing_since
+        if since is not None:
+            self.writing_since = None
+            if self.unread is not None:
+                hub.give_back_unread(self)
+            hub.writes += 1
+            if hub.writes % hub.observed_share == 0:
+                hub.observe_lag(since)
+        while self.slots and self.task is None:
+            watched, since = next(iter(self.slots.items()))
+            # A warming node may have lost the topic after this slot was filled; the next change fills it again.
+            is_known = watched.digest is not None
+            message = watched.message or (hub.message_of_gone(watched) if is_known else b"")
+            if len(message) > SMALL_MESSAGE_BYTES and not hub.has_share(self, len(message)):
+                return None
+            if len(self.slots) > 1:
+                del self.slots[watched]
+            else:
+                self.slots = _NO_SLOTS
+            if is_known:
+                watched.note_sent(self)
+                self.writing_since = since
+                return message
+        if self.unread is not None:
+            hub.give_back_unread(self)
+        return None
 
     def close(self) -> None:
         """Remove the watch."""
@@ -221,8 +271,8 @@ class Watcher:
         elif self.task is not None:
             self.task.cancel()
 
-    def yield_place(self) -> None:
-        """End it for another peer, which needs a share of this one's."""
+    def __call__(self) -> None:
+        """End it for another peer, which needs one of its shares. Not a method with a name: each share keeps it."""
         self.hub.end_for_another(self)
 
 
@@ -270,8 +320,13 @@ class WatchHub:
         routes.touched.interest = self._watched
         self._watchers: set[Watcher] = set()
         self._numbers = itertools.count(1)
+        self._full: list[Watcher] = []
+        """Watchers with full slots that are not woken yet."""
         self._has_watchers = asyncio.Event()
-        self._writes = 0
+        self.writes = 0
+        """Changes that were written."""
+        self.observed_share = 1
+        """Of this number of writes, the lag of one is observed."""
         self._walked_in: NodeState | None = None
         """State at the last walk over all watched topics."""
         self._gauge, self._watched_gauge = metrics.watchers, metrics.watched_topics
@@ -320,11 +375,10 @@ class WatchHub:
     def _open(self, peer: Peer, topics: int) -> Watcher:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of a listener runs in one
-        watcher = Watcher(self, next(self._numbers), peer, self._clock.monotonic(), task)
-        end = watcher.yield_place
+        watcher = Watcher(self, next(self._numbers), peer.addr, peer.key, self._clock.monotonic(), task)
         try:
-            watcher.place = self._take("watchers", peer, 1, end)
-            watcher.topics = self._take("watched_topics", peer, topics, end)
+            watcher.place = self._take("watchers", watcher, 1)
+            watcher.topics = self._take("watched_topics", watcher, topics)
         except LimitExceeded:
             self._give_back(watcher)
             raise
@@ -333,9 +387,9 @@ class WatchHub:
         self._has_watchers.set()
         return watcher
 
-    def _take(self, limit: str, peer: Peer, amount: int, end: Callable[[], None]) -> Share:
+    def _take(self, limit: str, watcher: Watcher, amount: int) -> Share:
         bound = self._bounds[limit]
-        share = bound.take(peer.key, amount, end)
+        share = bound.take(watcher.key, amount, watcher)
         if share is None:
             raise LimitExceeded(limit, bound.bound, field="topics", value=bound.total + amount)
         return share
@@ -367,22 +421,28 @@ class WatchHub:
         self._give_back(watcher)
         self._watchers.discard(watcher)
         self._show_counts()
-        for watched in watcher.sent:
+        for watched in watcher.watched:
             watched.remove(watcher)
             if not watched.watchers:
                 self._watched.remove(watched)
-        watcher.sent.clear()
+        watcher.watched = ()
         watcher.slots = _NO_SLOTS
 
+    def observe_lag(self, since: float) -> None:
+        """Observe that a change found at this time is written."""
+        self._lag.observe(self._clock.monotonic() - since)
+
     def _show_counts(self) -> None:
+        self.observed_share = 1 if self.count <= ALWAYS_OBSERVED else OBSERVED_SHARE
         self._gauge.set(self.count)
         self._watched_gauge.set(self.watched_count)
 
     async def _send_first_state(self, watcher: Watcher, request: WatchTopicRoutesRequest, write: Write) -> None:
         unchanged, slices = 0, Slices(self._clock, pause=PAUSE_SECONDS)
         place, absent, absent_at = (request.cluster, request.zone), list[str](), NOTHING_SENT
+        watcher.watched = joined = list[_Watched]()
         for known in request.topics:
-            watched = self._join(watcher, known.topic, place)
+            watched = self._join(watcher, known.topic, place, joined)
             if self._is_known(known, watched):
                 unchanged += 1
             elif watched.digest == route_codec.GONE_DIGEST:
@@ -406,15 +466,15 @@ class WatchHub:
         message = route_codec.absent(topics, boot=self._responses.boot, counter=counter)
         await self._write(watcher, write, message, since=self._clock.monotonic())
 
-    def _join(self, watcher: Watcher, topic: str, place: _Place) -> _Watched:
+    def _join(self, watcher: Watcher, topic: str, place: _Place, joined: list[_Watched]) -> _Watched:
         watched = self._watched.at(topic, place)
+        joined.append(watched)
         watched.join(watcher)
-        watcher.sent[watched] = NOTHING_SENT
         # The client may know of later changes than the last walk found.
         self._check(watched)
         if watched.digest == route_codec.GONE_DIGEST:
             self._renew_absent(watched)
-        watcher.sent[watched] = watched.counter
+        watched.note_sent(watcher)
         return watched
 
     def _is_known(self, known: KnownRoute, watched: _Watched) -> bool:
@@ -423,50 +483,19 @@ class WatchHub:
             known.HasField("revision") and revision.boot == self._responses.boot and revision.digest == watched.digest
         )
 
-    def next_change(self, watcher: Watcher) -> bytes | None:
-        """Return the message of the oldest change that a watcher has not received; the previous one is written."""
-        written_since = watcher.writing_since
-        if written_since is not None:
-            watcher.writing_since = None
-            if watcher.unread is not None:
-                self._give_back_unread(watcher)
-            self._writes += 1
-            if self.count <= ALWAYS_OBSERVED or self._writes % OBSERVED_SHARE == 0:
-                self._lag.observe(self._clock.monotonic() - written_since)
-        while watcher.slots and watcher.task is None:
-            watched, since = next(iter(watcher.slots.items()))
-            # A warming node may have lost the topic after this slot was filled; the next change fills it again.
-            is_known = watched.digest is not None
-            if is_known:
-                if not watched.message:
-                    watched.message = self._gone(watched)
-                size = len(watched.message)
-                if size > SMALL_MESSAGE_BYTES and not self._has_share(watcher, size):
-                    return None
-            if len(watcher.slots) > 1:
-                del watcher.slots[watched]
-            else:
-                watcher.slots = _NO_SLOTS
-            if is_known:
-                watcher.sent[watched] = watched.counter
-                watcher.writing_since = since
-                return watched.message
-        if watcher.unread is not None:
-            self._give_back_unread(watcher)
-        return None
-
-    def _give_back_unread(self, watcher: Watcher) -> None:
+    def give_back_unread(self, watcher: Watcher) -> None:
+        """Release the share of a message that is written, or is not to be."""
         if watcher.unread is not None:
             self._bounds["unread_watch_bytes"].give_back(watcher.unread)
             watcher.unread = None
 
-    def _has_share(self, watcher: Watcher, size: int) -> bool:
+    def has_share(self, watcher: Watcher, size: int) -> bool:
         """Return whether a larger message may be written now; if not, a task waits for that."""
         bound = self._bounds["unread_watch_bytes"]
         if watcher.unread is not None and watcher.unread.amount < size:
-            self._give_back_unread(watcher)  # the change was replaced by a larger one
+            self.give_back_unread(watcher)  # the change was replaced by a larger one
         if watcher.unread is None:
-            watcher.unread = bound.take(watcher.peer.key, size, watcher.yield_place)
+            watcher.unread = bound.take(watcher.key, size, watcher)
         if watcher.unread is None:
             watcher.task = asyncio.create_task(self._wait_for_share(watcher, size))
         return watcher.unread is not None
@@ -488,12 +517,12 @@ class WatchHub:
         if len(message) > SMALL_MESSAGE_BYTES:
             watcher.unread = await self._acquire_share(watcher, len(message))
         await write(message)
-        self._give_back_unread(watcher)
+        self.give_back_unread(watcher)
         watcher.writing_since = None
 
     async def _acquire_share(self, watcher: Watcher, size: int) -> Share:
         bound, until = self._bounds["unread_watch_bytes"], self._clock.monotonic() + ROOM_SECONDS
-        take = partial(bound.take, watcher.peer.key, size, watcher.yield_place)
+        take = partial(bound.take, watcher.key, size, watcher)
         share = take()
         if share is None:
             async with self._room_queue:
@@ -520,11 +549,13 @@ class WatchHub:
                 self._walked_in = state
                 self._routes.touched.take()
                 await self._walk(list(self._watched))
+                await self._wake()
             elif self._routes.touched:
                 topics, groups = self._routes.touched.take()
                 await self._walk(topics)
                 for key in groups:
                     await self._walk_group(key)
+                await self._wake()
             pause = max(self._step, PAUSE_RATIO * (self._clock.monotonic() - started))
 
     async def _walk_group(self, key: GroupKey) -> None:
@@ -533,7 +564,7 @@ class WatchHub:
 
     async def _walk(self, topics: Iterable[str]) -> None:
         """Check the watched topics among these. The loop runs in between: ``topics`` must not be altered."""
-        paused_at, checks = self._clock.monotonic(), 0
+        paused_at, checks, woken_at = self._clock.monotonic(), 0, self._clock.monotonic()
         for topic in topics:
             for watched in self._watched.of(topic) or (None,):
                 checks += 1
@@ -544,6 +575,9 @@ class WatchHub:
                 if watched is not None and watched.is_fresh:
                     watched.is_fresh = False
                     await self._notify(watched)
+                    if self._clock.monotonic() - woken_at > WAKE_SECONDS:
+                        await self._wake()
+                        woken_at = self._clock.monotonic()
 
     def _check(self, watched: _Watched) -> bool:
         """Update its message from the route table; return whether that took more than a comparison."""
@@ -577,20 +611,34 @@ class WatchHub:
         watched.counter = self._routes.change
         watched.message = b""
 
-    def _gone(self, watched: _Watched) -> bytes:
-        return route_codec.gone(watched.topic, boot=self._responses.boot, counter=watched.counter)
+    def message_of_gone(self, watched: _Watched) -> bytes:
+        """Return the message that a topic is gone, encoded once for all watchers."""
+        watched.message = route_codec.gone(watched.topic, boot=self._responses.boot, counter=watched.counter)
+        return watched.message
 
     async def _notify(self, watched: _Watched) -> None:
+        """Fill a slot of each watcher; :meth:`_wake` wakes them."""
+        paused_at, is_behind, since = self._clock.monotonic(), watched.is_behind, watched.found_at
         for number, watcher in enumerate(list(watched.watchers), 1):
-            if watched.changed > watcher.sent.get(watched, watched.changed):
-                if watched in watcher.slots:
+            if is_behind(watcher):
+                slots = watcher.slots
+                if not slots:
+                    watcher.slots = {watched: since}
+                    self._full.append(watcher)
+                elif watched in slots:
                     self._coalesced.inc()
-                elif watcher.slots:
-                    watcher.slots[watched] = watched.found_at
                 else:
-                    watcher.slots = {watched: watched.found_at}
-                    if watcher.stream is not None:
-                        watcher.stream.wake()
+                    slots[watched] = since
+            if number % MAX_COMPARISONS == 0 and self._clock.monotonic() - paused_at > SLICE_SECONDS:
+                await self._clock.sleep(0)
+                paused_at = self._clock.monotonic()
+
+    async def _wake(self) -> None:
+        """Wake the watchers with full slots. Not earlier: each then sends all its changes at the same time."""
+        full, self._full = self._full, []
+        for number, watcher in enumerate(full, 1):
+            if watcher.stream is not None:
+                watcher.stream.wake()
             if number % MAX_WAKES == 0:
                 await self._clock.sleep(0)
 
@@ -616,20 +664,20 @@ class WatchHub:
 
     def check_invariants(self) -> None:
         """Compare the watchers with the watched topics; for tests."""
-        held = {(watcher, watched) for watcher in self._watchers for watched in watcher.sent}
+        held = {(watcher, watched) for watcher in self._watchers for watched in watcher.watched}
         watched_now = [watched for topic in self._watched for watched in self._watched.of(topic)]
         assert held == {(w, watched) for watched in watched_now for w in watched.watchers}  # noqa: S101
         assert all(watched.watchers for watched in watched_now)  # noqa: S101
         assert self._bounds["watchers"].total == sum(w.why is None for w in self._watchers)  # noqa: S101
         assert self._watchers or not self._bounds["unread_watch_bytes"].total  # noqa: S101
-        assert all(watcher.slots.keys() <= watcher.sent.keys() for watcher in self._watchers)  # noqa: S101
+        assert all(watcher.slots.keys() <= set(watcher.watched) for watcher in self._watchers)  # noqa: S101
 
 
 def _facts_of(watcher: Watcher) -> WatcherFacts:
     return WatcherFacts(
-        watcher.peer.addr,
+        watcher.addr,
         watcher.opened_at,
-        len(watcher.sent),
+        len(watcher.watched),
         len(watcher.slots) + (watcher.writing_since is not None),
         watcher.waiting_since(),
     )

@@ -146,7 +146,7 @@ def broker_page(data: BrokerData, known_since: datetime, query: PageQuery) -> Br
     owners = {row.registration.labels.get(OWNER, "") for row in data.rows}
     owners |= {str(record.event.detail.get(OWNER, "")) for record in data.records}
     cluster, broker_name = data.key
-    servers = data.node.peers or (data.node.addr,)
+    servers = data.node.servers
     return BrokerPage(
         data=data,
         query=query,

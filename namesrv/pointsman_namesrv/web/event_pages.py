@@ -81,7 +81,7 @@ def same_command(node: NodeFacts, query: PageQuery, name: str, options: Sequence
         if at is not None and at <= node.at:
             usable[each] = f"{at:%Y-%m-%dT%H:%M:%SZ}"
     words = [word for each, value in usable.items() for word in option(each, value)]
-    return command(node.peers or (node.addr,), name, *words)
+    return command(node.servers, name, *words)
 
 
 def _matched(records: Iterable[Record], query: PageQuery, kinds: Sequence[str]) -> Iterator[Record]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pointsman.clock import Clock
@@ -174,13 +173,10 @@ async def events(fleet: Fleet, query: Query, _pause: Pause) -> object:
     return {"nodes": [{"addr": fleet.addr, "node": fleet.node, "earlierRuns": earlier, "events": found}]}
 
 
-def without_master(core: NameServer) -> Iterator[GroupKey]:
+def without_master(core: NameServer) -> list[GroupKey]:
     """Return the broker names without a routed master, sorted: producers cannot write to them."""
-    for key in sorted(core.routes.groups):
-        group = core.routes.groups.get(key)
-        master = group.replicas.get(MASTER_ID) if group is not None else None
-        if group is not None and (master is None or not master.is_routed):
-            yield key
+    masters = ((key, group.replicas.get(MASTER_ID)) for key, group in core.routes.groups.items())
+    return sorted(key for key, master in masters if master is None or not master.is_routed)
 
 
 def departed(fleet: Fleet, *, cluster: str = "") -> list[FlapScore]:

@@ -43,6 +43,7 @@ TITLES = {
     "zone": "Zone, owner",
     "version": "Version",
 }
+NUMBERS = ("heartbeat", "penalty", "topics")
 MAX_CLUSTERS = 40
 MAX_GROUP_PROBLEMS = 6
 STRIP_HOURS = 24.0
@@ -148,7 +149,7 @@ def fleet_page(data: FleetData, events: EventsData, live: LiveData, query: PageQ
         "owner": distinct([each.labels.get(OWNER, "") for each in registrations]),
         "version": distinct([each.broker_version for each in registrations]),
     }
-    servers = data.node.peers or (data.node.addr,)
+    servers = data.node.servers
     return FleetPage(
         data=data,
         query=query,
@@ -156,7 +157,7 @@ def fleet_page(data: FleetData, events: EventsData, live: LiveData, query: PageQ
         headline=headline,
         counts=f"{counts}: {named}" if named else counts,
         problems=problems,
-        columns=columns_of(query, TITLES, default="state"),
+        columns=columns_of(query, TITLES, default="state", highest_first=NUMBERS),
         brokers=Paged(shown, part.found, part.first, part.before, part.after),
         peer_names=[peer.addr for peer in others],
         clusters=clusters[:MAX_CLUSTERS],
@@ -287,7 +288,7 @@ def clusters_of(data: FleetData) -> Iterator[ShownCluster]:
             of_cluster = states.get(cluster)
             if of_cluster is None:
                 of_cluster = states[cluster] = Counter()
-            of_cluster[row.state.phase.value] += 1
+            of_cluster[row.state.phase] += 1
     no_master = Counter(key.cluster for key in data.headless)
     names = {*states, *lost}
 

@@ -22,6 +22,7 @@ TITLES = {
     "behind": "Queues behind",
     "stuck": "Queues stuck",
 }
+NUMBERS = ("members", "lag", "catch_up", "behind", "stuck")
 MAX_LAGS = 200
 
 
@@ -119,9 +120,9 @@ def groups_page(data: LiveData, query: PageQuery) -> GroupsPage:
         data=data,
         query=query,
         groups=part,
-        columns=columns_of(query, TITLES, default="-lag"),
+        columns=columns_of(query, TITLES, default="-lag", highest_first=NUMBERS),
         clusters=distinct([group.cluster for group, _ in data.groups]),
-        command=command(data.node.peers or (data.node.addr,), "groups"),
+        command=command(data.node.servers, "groups"),
     )
 
 
@@ -141,7 +142,7 @@ def group_page(data: LiveData, group: str, query: PageQuery) -> GroupPage:
         if each.lag.group == group
     ]
     lags.sort(key=lambda each: (-each.lag.lag.lag, each.lag.key, each.lag.lag.topic, each.lag.lag.queue_id))
-    servers = data.node.peers or (data.node.addr,)
+    servers = data.node.servers
     return GroupPage(
         data=data,
         query=query,
@@ -151,8 +152,14 @@ def group_page(data: LiveData, group: str, query: PageQuery) -> GroupPage:
         more_lags=max(0, len(lags) - MAX_LAGS),
         commands=[
             ("Members, what each holds, stuck queues", command(servers, "group", "--queues", argument=group)),
+            ("Settings that differ between members, pins", command(servers, "group", argument=group)),
+            (
+                "Rebalances of each member since its start, by trigger",
+                command(servers, "--output=json", "group", argument=group),
+            ),
             ("Offset and lag of every queue", command(servers, "offsets", argument=group)),
             ("Queue locks", command(servers, "locks", *option("group", group))),
+            ("All that is wrong with it, with the next step", command(servers, "doctor", argument=group)),
         ],
     )
 

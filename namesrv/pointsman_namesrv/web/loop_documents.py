@@ -131,13 +131,13 @@ class LoopDocuments:
     def latest(self, query: Query, *, within: float) -> object:
         """Return what was handed over last, of any age, while the next is built; None: nothing within some seconds.
 
-        Raises NotReady while the loop stops.
+        Only the first that asks for it waits. Raises NotReady while the loop stops.
         """
         kept = self._kept.get(query)
-        is_fresh = self._fresh(query) is not None
+        is_fresh, is_begun = self._fresh(query) is not None, query in self._requested
         try:
             if kept is None or not is_fresh:
-                kept = self._from_loop(query, within=0.0 if kept is not None else within)
+                kept = self._from_loop(query, within=0.0 if kept is not None or is_begun else within)
         except TooManyRequests:
             pass
         return kept.response.value if kept is not None and isinstance(kept.response, Handed) else None

@@ -59,8 +59,8 @@ class NodeFacts:
     """Template of a link for one broker; empty: none."""
     runbook_url: str
     """Address of the runbook; empty: unknown."""
-    peers: tuple[str, ...]
-    """Addresses of all name servers that it compares itself with."""
+    servers: tuple[str, ...]
+    """Addresses of all name servers, for commands: itself, and those that it compares itself with."""
 
     @property
     def started_at(self) -> datetime:

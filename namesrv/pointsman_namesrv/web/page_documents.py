@@ -21,7 +21,7 @@ from pointsman_namesrv.history.row import Record
 from pointsman_namesrv.rpc import admin_codec
 from pointsman_namesrv.rpc.live_queue_queries import LiveQueueQueries
 from pointsman_namesrv.rpc.watch_hub import WatchHub
-from pointsman_namesrv.web.fleet_documents import Fleet, departed, is_held, without_master
+from pointsman_namesrv.web.fleet_documents import Fleet, departed, without_master
 from pointsman_namesrv.web.loop_documents import Handed, Pause, Query
 from pointsman_namesrv.web.page_data import (
     ALARM,
@@ -39,15 +39,17 @@ from pointsman_namesrv.web.page_data import (
     TopicsData,
     row_of_lost,
 )
-from pointsman_namesrv.web.peer_comparison import PeerResult
-from pointsman_namesrv.web.status_document import overview_of, problems_of
+from pointsman_namesrv.web.peer_comparison import SELF, PeerResult
+from pointsman_namesrv.web.status_document import Overview, problems_of
 
 ROW_BYTES = 300
 RECORD_BYTES = 16
 LIVE_BYTES = 250
 """Estimated memory of a broker's row, of an event that the recent events hold, and of a queue or lag."""
-LATEST_EVENTS = 2_000
-"""Events of any broker name; of registered and lost ones, all that are in memory."""
+MAX_NAMES = 20_000
+"""Names whose events are collected, those with the latest: twice as many as there are brokers."""
+NAMES_A_STEP = 50
+"""Broker names between two checks whether a slice is over: together a part of a millisecond."""
 LIVE_LAGS = 2_000
 LIVE_ROWS = 1_000
 """Lags, and topics and groups, that are collected of the fleet: the busiest, and those furthest behind."""
@@ -93,8 +95,13 @@ class PageSources:
             report_url=self.report_url,
             broker_url=self.broker_url,
             runbook_url=self.runbook_url,
-            peers=tuple(peer.addr for peer in self.peers),
+            servers=self._servers(),
         )
+
+    def _servers(self) -> tuple[str, ...]:
+        listed = tuple(peer.addr for peer in self.peers)
+        is_listed = self.fleet.addr in listed or any(peer.result == SELF for peer in self.peers)
+        return listed if is_listed else (self.fleet.addr, *listed)
 
     def row(self, group: Group, replica: Replica, *, now: float) -> BrokerRow:
         """Return the row of a registered broker."""
@@ -123,20 +130,24 @@ class PageSources:
 async def fleet(sources: PageSources, _query: Query, pause: Pause) -> Handed:
     """Collect all brokers and problems: :class:`FleetData`."""
     of, now = sources.fleet, sources.fleet.clock.monotonic()
-    rows = list[BrokerRow]()
-    for group, replica in list(of.core.members()):
-        if is_held(group, replica):
-            rows.append(sources.row(group, replica, now=now))
-        await pause()
+    rows, overview = list[BrokerRow](), Overview()
+    groups = of.core.routes.groups
+    for number, key in enumerate(list(groups)):
+        group = groups.get(key)
+        if group is not None:  # else its brokers left in a pause
+            for replica in group.replicas.values():
+                rows.append(sources.row(group, replica, now=now))
+                overview.count((group, replica))
+        if not number % NAMES_A_STEP:
+            await pause()
     for broker in of.core.departed.all():
         row = sources.lost(broker.registration.identity.position, now=now)
         if row is not None:
             rows.append(row)
         await pause()
-    overview = await overview_of(of, "", pause, most=0)
     info = of.info()
     await pause()
-    headless = list(without_master(of.core))
+    headless = without_master(of.core)
     await pause()
     found = problems_of(of, overview, info, headless=headless, departed=departed(of), peers=sources.peers)
     data = FleetData(
@@ -330,27 +341,16 @@ async def _highest(rows: Sequence[T], key: Callable[[T], tuple[object, ...]], pa
 
 async def events(sources: PageSources, _query: Query, pause: Pause) -> Handed:
     """Collect the events in memory: :class:`EventsData`."""
-    of, core = sources.fleet, sources.fleet.core
-    by_name = dict[GroupKey, Sequence[Record]]()
-    for key in [*core.routes.groups, *(each.registration.identity.group_key for each in core.departed.all())]:
-        _sort_in(by_name, of.recent.of(key.broker_name, cluster=key.cluster))
-        await pause()
-    _sort_in(by_name, of.recent.latest(LATEST_EVENTS))
-    node = sources.node()
-    oldest = min((records[0].event_at for records in by_name.values()), default=node.at)
-    data = EventsData(node, by_name, min(node.started_at, oldest))
-    return Handed(data, RECORD_BYTES * sum(map(len, by_name.values())) + ROW_BYTES * len(by_name))
-
-
-def _sort_in(by_name: dict[GroupKey, Sequence[Record]], records: Sequence[Record]) -> None:
-    """Add the records of names that are not there yet: those of a name come together, oldest first."""
-    found = dict[GroupKey, list[Record]]()
-    for record in records:
-        event = record.event
-        key = event.broker.identity.group_key if event.broker is not None else event.group
-        if key is not None and key not in by_name:
-            found.setdefault(key, []).append(record)
-    by_name.update(found)
+    recent, node = sources.fleet.recent, sources.node()
+    by_name, known_since, count = dict[GroupKey, Sequence[Record]](), node.started_at, 0
+    for number, key in enumerate(recent.names()[-MAX_NAMES:]):
+        records = by_name[key] = recent.own(key)
+        if records:  # else it was dropped in a pause
+            count += len(records)
+            known_since = min(known_since, records[0].event_at)
+        if not number % NAMES_A_STEP:
+            await pause()
+    return Handed(EventsData(node, by_name, known_since), RECORD_BYTES * count + ROW_BYTES * len(by_name))
 
 
 async def connected(sources: PageSources, _query: Query, pause: Pause) -> Handed:

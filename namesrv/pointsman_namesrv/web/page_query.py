@@ -146,14 +146,17 @@ def sort_of(query: PageQuery, names: Collection[str], *, default: str) -> tuple[
     return value.removeprefix("-"), value.startswith("-")
 
 
-def columns_of(query: PageQuery, titles: Mapping[str, str], *, default: str) -> Mapping[str, Column]:
-    """Return the columns of a list with the addresses that sort it."""
+def columns_of(
+    query: PageQuery, titles: Mapping[str, str], *, default: str, highest_first: Collection[str] = ()
+) -> Mapping[str, Column]:
+    """Return the columns of a list with the addresses that sort it; ``highest_first``: those of which operators look
+    for the highest values."""
     by, is_descending = sort_of(query, titles, default=default)
 
     def column(name: str, title: str) -> Column:
-        is_number_first = name == by and not is_descending
         direction = ("descending" if is_descending else "ascending") if name == by else ""
-        return Column(name, title, query.change(sort=f"-{name}" if is_number_first else name), direction)
+        is_next_descending = not is_descending if name == by else name in highest_first
+        return Column(name, title, query.change(sort=f"-{name}" if is_next_descending else name), direction)
 
     return {name: column(name, title) for name, title in titles.items()}
 

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from pointsman import queue_findings
 from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2
+from pointsman.wire.broker_explanation import outage_reason
 from pointsman.wire.operator_texts import counted, duration_text, rate_text, time_text
 from pointsman_namesrv.core.flap_penalties import FlapRules
 from pointsman_namesrv.web import fleet_page, past_pages, topic_pages
@@ -60,7 +61,7 @@ def _fleet_path(parameters: Mapping[str, str]) -> str:
 
 def _doctor_command(node: NodeFacts, name: str = "") -> str:
     """Return the command that checks the fleet, or what has a name, over all name servers and agents."""
-    return command(node.peers or (node.addr,), "doctor", argument=name)
+    return command(node.servers, "doctor", argument=name)
 
 
 def _source(name: str) -> str:
@@ -86,7 +87,7 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-for _filter in (counted, duration_text, guard_mode, rate_text, time_text, utc):
+for _filter in (counted, duration_text, guard_mode, outage_reason, rate_text, time_text, utc):
     TEMPLATES.filters[_filter.__name__] = _filter
 TEMPLATES.filters["fleet_path"] = _fleet_path
 TEMPLATES.globals |= {

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from pointsman.history.past_route import ROUTE, RouteResult, explanation_of
 from pointsman.history.replay import ReplicaView
+from pointsman.history.row_format import FIELDS
 from pointsman.wire.broker_explanation import Fact, outage_facts
 from pointsman.wire.operator_texts import counted, duration_text, explanation, perm_text, time_text
 from pointsman.wire.outage_timeline import Outage, timeline_of
 from pointsman.wire.refusals import FieldViolation, refuse_if_any
+from pointsman_namesrv.core.broker_events import OWNER
+from pointsman_namesrv.core.model import Position
+from pointsman_namesrv.history.past_questions import BROKER_EVENT_DAYS, MAX_EVENTS
+from pointsman_namesrv.history.row import Record
+from pointsman_namesrv.history.row_decoding import RowInvalid, to_record
 from pointsman_namesrv.rpc.past_queries import past_event
-from pointsman_namesrv.web.broker_name_page import ShownEvent, shown_event
+from pointsman_namesrv.web.broker_name_page import DAY_HOURS, WEEK_HOURS, ShownEvent, shown_event
 from pointsman_namesrv.web.page_data import WORST_FIRST, NodeFacts
-from pointsman_namesrv.web.page_links import broker_path, command, moment_text, option, with_parameters
+from pointsman_namesrv.web.page_links import broker_path, command, filled, moment_text, option, with_parameters
 from pointsman_namesrv.web.page_query import AT, Paged, PageQuery, paged
 from pointsman_namesrv.web.past_source import PastAnswer
+from pointsman_namesrv.web.time_strip import Bar, Curve, penalty_curve, strip
 
 UNKNOWN = "UNKNOWN"
 PAST_STATES = (*(phase.value for phase in WORST_FIRST), UNKNOWN)
@@ -54,6 +62,10 @@ class PastReplica:
     planned: bool
     since: str
     facts: Sequence[Fact]
+    day: Sequence[Bar] = ()
+    week: Sequence[Bar] = ()
+    """Times out of the routes before the moment; of the page of a broker alone, like the curve."""
+    curve: Curve | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,9 @@ class PastBrokerPage:
     is_known: bool
     """False: rows are missing that may have changed a state."""
     wiped: bool
+    owner: str
+    """The teams that own it; empty: the week before the moment does not name one."""
+    dashboard: str
     replicas: Sequence[PastReplica]
     outages: Sequence[Outage]
     """The newest first."""
@@ -207,9 +222,25 @@ def past_broker_page(found: PastAnswer, names: tuple[str, str], query: PageQuery
     cluster, broker_name = names
     timeline = timeline_of([past_event(row) for row in found.answer["events"]])
     views = [view for broker in _route(found).brokers for view in broker.views]
+    records = list(_records(found.answer["events"]))
+    begin = found.at - timedelta(days=BROKER_EVENT_DAYS)
+    first_day = found.answer["first_day"]
+    # Else a state is known from the first event on.
+    is_recorded = first_day is not None and date.fromisoformat(first_day) < begin.date()
+    times = {"now": found.at, "known_since": begin if is_recorded else found.at}
+
+    def drawn(position: Position, hours: float) -> list[Bar]:
+        return strip(records, position, hours=hours, most=MAX_EVENTS, **times)
 
     def shown(one: ReplicaView) -> PastReplica:
-        return _replica(one, found.at, outage=timeline.outage_of((cluster, broker_name, one.broker_id)))
+        position = Position(cluster, broker_name, one.broker_id)
+        replica = _replica(one, found.at, outage=timeline.outage_of(position))
+        return replace(
+            replica,
+            day=drawn(position, DAY_HOURS),
+            week=drawn(position, WEEK_HOURS),
+            curve=penalty_curve(records, position, now=found.at, hours=DAY_HOURS),
+        )
 
     return PastBrokerPage(
         node=found.node,
@@ -219,11 +250,23 @@ def past_broker_page(found: PastAnswer, names: tuple[str, str], query: PageQuery
         broker_name=broker_name,
         is_known=all(view.seen.is_known for view in views),
         wiped=any(view.seen.wiped for view in views),
+        owner=", ".join(sorted({str(record.event.detail.get(OWNER, "")) for record in records} - {""})),
+        dashboard=filled(found.node.broker_url, cluster, broker_name),
         replicas=[shown(one) for view in views for one in view.seen.replicas],
         outages=[outage for outage in reversed(timeline.outages) if not outage.is_first],
         events=[shown_event(step) for step in reversed(timeline.events)],
         command=_command(found, "why", *option("cluster", cluster), argument=broker_name),
     )
+
+
+def _records(rows: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
+    """Decode rows, without those of another version of this program; an answer has only fields that are set."""
+    for row in rows:
+        with suppress(RowInvalid):
+            yield to_record({**_NO_FIELDS, **row}, run=0)
+
+
+_NO_FIELDS = dict.fromkeys(FIELDS)
 
 
 def past_topic_page(found: PastAnswer, topic: str, query: PageQuery) -> PastTopicPage:
@@ -322,10 +365,10 @@ def _warnings(found: PastAnswer) -> Iterator[str]:
 
 
 def _until(found: PastAnswer, *options: str) -> str:
-    servers = found.node.peers or (found.node.addr,)
+    servers = found.node.servers
     return command(servers, "events", *options, *option("until", moment_text(found.at)))
 
 
 def _command(found: PastAnswer, *words: str, argument: str) -> str:
-    servers = found.node.peers or (found.node.addr,)
+    servers = found.node.servers
     return command(servers, *words, *option("at", moment_text(found.at)), argument=argument)

@@ -15,6 +15,7 @@ from pointsman.v1 import admin_service_pb2_grpc, route_service_pb2, route_servic
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
 from pointsman.wire.json_document import Document, enum_name
+from pointsman.wire.operator_texts import counted
 from pointsman.wire.refusals import NotReady, Refusal
 from pointsman.wire.wire_time import seconds_of
 from pointsman_namesrv.config import PeersConfig
@@ -42,6 +43,7 @@ PROBLEM_AFTER = 2
 """Comparisons in a row before a problem is reported: after a change, name servers differ for some seconds."""
 
 NOT_ROUTED = "NOT ROUTED"
+SELF = "SELF"
 
 Setting = tuple[str, float | None]
 
@@ -96,7 +98,7 @@ class PeerResult:
         if self.result == "UNREACHABLE":
             yield f"Name server {self.addr} is unreachable from here: {self.detail}."
         if self.result == "DIFFERS":
-            what = f"{self.differing} of {self.topics} topics and {self.settings} settings"
+            what = f"{self.differing} of {counted(self.topics, 'topic')} and {counted(self.settings, 'setting')}"
             yield f"Name server {self.addr} differs in {what}: see pointsmanctl diff."
         if self.result == "DIFFERS" and self.unrouted:
             more = len(self.unrouted) - MOST_NAMED
@@ -164,7 +166,7 @@ class PeerComparison:
                 self._opener.open(addr, (*CHANNEL_OPTIONS, *KEEPALIVE_OPTIONS)) as channel,
             ):
                 found = await self._compare(addr, admin_service_pb2_grpc.AdminServiceStub(channel))
-                if found.result != "SELF":
+                if found.result != SELF:
                     await self._add_brokers(found, route_service_pb2_grpc.RouteServiceStub(channel))
                 return found
         except TimeoutError:
@@ -181,7 +183,7 @@ class PeerComparison:
         info = await peer.GetNodeInfo(wire.GetNodeInfoRequest(), timeout=self._config.timeout_seconds)
         node, state = info.node[:LONGEST_DETAIL], enum_name(info, "state")
         if info.boot == self._boot:
-            return PeerResult(addr, "SELF", node, state)
+            return PeerResult(addr, SELF, node, state)
         found = _Difference()
         await self._compare_settings(peer, found)
         await self._compare_digests(peer, found)

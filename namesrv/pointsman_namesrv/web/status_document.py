@@ -47,10 +47,10 @@ async def status(
     if len(search) > LONGEST_SEARCH:
         text = f"may have at most {LONGEST_SEARCH} characters, not {len(search)}: {shown(search)}"
         raise InvalidRequest([FieldViolation("search", text)])
-    overview = await overview_of(fleet, search.lower(), pause, most=MAX_BROKERS)
+    overview = await _overview_of(fleet, search.lower(), pause, most=MAX_BROKERS)
     info = fleet.info()
     await pause()
-    headless = list(without_master(fleet.core))
+    headless = without_master(fleet.core)
     await pause()
     lost = departed(fleet)
     guards = {guard.cluster: guard for guard in info.guards}
@@ -106,8 +106,21 @@ class Overview:
         self.found = 0
         self.first: list[_Member] = []
 
+    def count(self, member: _Member) -> None:
+        """Count a registered broker."""
+        group, replica = member
+        cluster, phase = group.key.cluster, replica.state.phase
+        self.phases[phase] += 1
+        of_cluster = self.by_cluster.get(cluster)
+        if of_cluster is None:
+            of_cluster = self.by_cluster[cluster] = Counter()
+        of_cluster[phase] += 1
+        if phase is not Phase.UP:
+            self.troubled[cluster] += 1
+            self.not_up.setdefault((phase, replica.state.planned), []).append(member)
 
-async def overview_of(fleet: Fleet, search: str, pause: Pause, *, most: int) -> Overview:
+
+async def _overview_of(fleet: Fleet, search: str, pause: Pause, *, most: int) -> Overview:
     """Count the brokers, and find the first ``most`` of those whose name contains ``search``, the worst first."""
     overview, wiped = Overview(), fleet.core.overrides.wipes
     matching: list[_Member] = []
@@ -115,13 +128,8 @@ async def overview_of(fleet: Fleet, search: str, pause: Pause, *, most: int) -> 
         group, replica = member
         if not is_held(group, replica):
             continue
-        phase = replica.state.phase
-        overview.phases[phase.value] += 1
-        overview.by_cluster.setdefault(group.key.cluster, Counter())[phase.value] += 1
-        if phase is not Phase.UP:
-            overview.troubled[group.key.cluster] += 1
-            overview.not_up.setdefault((phase, replica.state.planned), []).append(member)
-        if most and search in f"{group.key}".lower():
+        overview.count(member)
+        if search in f"{group.key}".lower():
             matching.append(member)
         await pause()
 

@@ -38,6 +38,8 @@ class Absence:
     began_at: datetime
     ended_at: datetime | None
     planned: bool
+    cause: str
+    """Kind and reason of the event that began it."""
 
 
 def absences(records: Sequence[Record], position: Position) -> list[Absence]:
@@ -47,29 +49,39 @@ def absences(records: Sequence[Record], position: Position) -> list[Absence]:
     """
     found = list[Absence]()
     began_at: datetime | None = None
-    is_planned = True
+    is_planned, cause = True, ""
     for record in records:
         broker = record.event.broker
         if broker is None or broker.identity.position != position:
             continue
         if broker.state.phase in ROUTED:
             if began_at is not None:
-                found.append(Absence(began_at, record.event_at, is_planned))
+                found.append(Absence(began_at, record.event_at, is_planned, cause))
             began_at, is_planned = None, True
             continue
         if began_at is None:
             for_seconds = broker.state_for or 0.0
             began_at = record.event_at - timedelta(seconds=for_seconds)
+            cause = " ".join(filter(None, (record.event.kind.value, record.event.reason)))
         is_planned = is_planned and broker.state.planned
     if began_at is not None:
-        found.append(Absence(began_at, None, is_planned))
+        found.append(Absence(began_at, None, is_planned, cause))
     return found
 
 
 def strip(
-    records: Sequence[Record], position: Position, *, now: datetime, hours: float, known_since: datetime
+    records: Sequence[Record],
+    position: Position,
+    *,
+    now: datetime,
+    hours: float,
+    known_since: datetime,
+    most: int = PER_BROKER,
 ) -> list[Bar]:
-    """Return the parts of the strip of the last hours in which a replica was not routed, or that is not known."""
+    """Return the parts of the strip of the last hours in which a replica was not routed, or that is not known.
+
+    ``most``: number of records from which on there may be earlier ones.
+    """
     span, begin = hours * 3_600.0, now - timedelta(hours=hours)
 
     def x(at: datetime) -> float:
@@ -78,17 +90,19 @@ def strip(
     bars = list[Bar]()
     of_it = [each for each in records if each.event.broker and each.event.broker.identity.position == position]
     # Of a name with very many events only the last are in memory.
-    is_cut = len(records) >= PER_BROKER
+    is_cut = len(records) >= most
     first = records[0].event_at if is_cut else min([known_since, *(each.event_at for each in of_it[:1])])
     if first > begin:
-        bars.append(Bar(0.0, round(x(first), 1), "unknown", f"not in memory before {first:%Y-%m-%d %H:%M} UTC"))
+        bars.append(Bar(0.0, round(x(first), 1), "unknown", f"not known before {first:%Y-%m-%d %H:%M} UTC"))
     for each in absences(of_it, position):
         ended_at = each.ended_at or now
         if ended_at < begin:
             continue
         width = max(LEAST_WIDTH, x(ended_at) - x(each.began_at))
         until = f"to {ended_at:%m-%d %H:%M:%S}" if each.ended_at else "until now"
-        title = f"{'planned, ' if each.planned else ''}out from {each.began_at:%m-%d %H:%M:%S} {until} UTC"
+        title = (
+            f"{'planned, ' if each.planned else ''}out from {each.began_at:%m-%d %H:%M:%S} {until} UTC: {each.cause}"
+        )
         left = min(x(each.began_at), WIDTH - width)
         bars.append(Bar(round(left, 1), round(width, 1), "planned" if each.planned else "out", title))
     return bars

@@ -41,6 +41,7 @@ TITLES = {
     "queues": "Queues to write",
     "rate": "Messages/s",
 }
+NUMBERS = ("brokers", "queues", "rate")
 HEAT_STEPS = 8
 MAX_QUEUES = 64
 """Queues of one broker that the heat map shows."""
@@ -148,13 +149,13 @@ def topics_page(data: TopicsData, live: LiveData, query: PageQuery) -> TopicsPag
         )
 
     rows = [shown(at) for at in part.rows]
-    servers = data.node.peers or (data.node.addr,)
+    servers = data.node.servers
     words = ("topics", *option("cluster", cluster), *(("--system",) if with_system else ()))
     return TopicsPage(
         data=data,
         query=query,
         topics=Paged(rows, part.found, part.first, part.before, part.after),
-        columns=columns_of(query, TITLES, default="problem"),
+        columns=columns_of(query, TITLES, default="problem", highest_first=NUMBERS),
         counts=counts,
         command=command(servers, *words),
     )
@@ -267,7 +268,7 @@ def topic_page(data: TopicData, query: PageQuery) -> TopicPage:
         ShownGroup(group, group_path(group.group), [(each.says, each.cure) for each in findings])
         for group, findings in data.live.groups
     ]
-    servers = data.node.peers or (data.node.addr,)
+    servers = data.node.servers
     return TopicPage(
         data=data,
         query=query,

@@ -43,8 +43,9 @@ class Subscription(Protocol):
 class KeptStream(OpenStream, Protocol):
     """An open stream, for the listener that keeps it without a task."""
 
-    def next_response(self) -> bytes | None:
-        """See :meth:`Subscription.next_response`; an error ends the stream."""
+    @property
+    def subscription(self) -> Subscription:
+        """What it sends. An error of it must end the stream."""
 
     def abandon(self) -> None:
         """Handle that the client has ended the stream."""

@@ -25,7 +25,10 @@ CONTENT_TYPE: Final = b"application/grpc"
 
 _TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNIT_SECONDS: Final = {b"H": 3_600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
-_GZIP_BITS: Final = 16 + zlib.MAX_WBITS
+_WINDOW_BITS: Final = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
+"""By ``grpc-encoding``; deflate is the format of zlib (RFC 1950)."""
+CODINGS: Final = frozenset({b"identity", *_WINDOW_BITS})
+"""What a request may be compressed with."""
 
 
 class GrpcStatus(IntEnum):
@@ -58,8 +61,12 @@ class BadMessage(Exception):
         self.status = status
 
 
+class PackedMessage(bytes):
+    """A compressed message as it was received. It is kept so: decompressed it may be a thousand times as large."""
+
+
 class MessageReader:
-    """Splits the content of one request into messages."""
+    """Splits the content of one request into messages, and decompresses them when they are needed."""
 
     __slots__ = ("_max_bytes", "_needed", "_rest", "compression")
 
@@ -77,7 +84,7 @@ class MessageReader:
         return len(self._rest)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add content and return the complete messages, decompressed. Raises BadMessage."""
+        """Add content and return the complete messages, for :meth:`unpacked`. Raises BadMessage."""
         if not self._rest and len(data) >= PREFIX.size:
             # The common case: one DATA frame, one message.
             flag, length = PREFIX.unpack_from(data)
@@ -102,36 +109,36 @@ class MessageReader:
                     self._needed = PREFIX.size + length
                     break
                 message = bytes(view[at + PREFIX.size : end])
-                messages.append(self._decompress(message) if flag else message)
+                messages.append(self._packed(message) if flag else message)
                 at = end
         del self._rest[:at]
         return messages
 
-    def _decompress(self, message: bytes) -> bytes:
-        if self.compression != b"gzip":
-            raise BadMessage(GrpcStatus.INTERNAL, "a message is compressed, and grpc-encoding is not gzip")
-        return decompress(message, max_bytes=self._max_bytes)
+    def unpacked(self, message: bytes) -> bytes:
+        """Return the content of a message. Raises BadMessage."""
+        if type(message) is not PackedMessage:
+            return message
+        return decompress(message, max_bytes=self._max_bytes, coding=self.compression)
+
+    def _packed(self, message: bytes) -> PackedMessage:
+        if self.compression not in _WINDOW_BITS:
+            raise BadMessage(GrpcStatus.INTERNAL, "a message is compressed, and grpc-encoding does not name how")
+        return PackedMessage(message)
 
 
-def decompress(message: bytes, *, max_bytes: int) -> bytes:
-    """Decompress gzip, never to more than ``max_bytes``. Raises BadMessage."""
-    unpacking = zlib.decompressobj(_GZIP_BITS)
+def decompress(message: bytes, *, max_bytes: int, coding: bytes = b"gzip") -> bytes:
+    """Decompress a message, never to more than ``max_bytes``. Raises BadMessage."""
+    unpacking = zlib.decompressobj(_WINDOW_BITS[coding])
     try:
         content = unpacking.decompress(message, max_bytes + 1)
     except zlib.error as error:
-        raise BadMessage(GrpcStatus.INTERNAL, "a message is not gzip") from error
+        raise BadMessage(GrpcStatus.INTERNAL, f"a message is not {coding.decode()}") from error
     if len(content) > max_bytes:
         text = f"a message decompresses to more than {max_bytes} bytes"
         raise BadMessage(GrpcStatus.RESOURCE_EXHAUSTED, text)
     if not unpacking.eof:
         raise BadMessage(GrpcStatus.INTERNAL, "a compressed message has no end")
     return content
-
-
-def compress(message: bytes) -> bytes:
-    """Compress with gzip."""
-    packing = zlib.compressobj(level=6, wbits=_GZIP_BITS)
-    return packing.compress(message) + packing.flush()
 
 
 def message_prefix(size: int, *, compressed: bool = False) -> bytes:

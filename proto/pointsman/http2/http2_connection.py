@@ -68,10 +68,11 @@ _new = tuple.__new__
 class _PartialBlock:
     """A header block whose end was not received (section 4.3)."""
 
-    __slots__ = ("frames", "is_end", "parts", "size", "stream_id")
+    __slots__ = ("frames", "is_end", "parts", "since", "size", "stream_id")
 
-    def __init__(self, stream_id: int, fragment: bytes, *, is_end: bool) -> None:
+    def __init__(self, stream_id: int, fragment: bytes, *, is_end: bool, since: float) -> None:
         self.stream_id = stream_id
+        self.since = since
         self.is_end = is_end
         self.parts = [fragment]
         self.size = len(fragment)
@@ -95,6 +96,7 @@ class Http2Connection(SendingSide):
         "_partial",
         "_rest",
         "_skipped",
+        "incomplete_since",
         "is_acknowledged",
     )
 
@@ -102,6 +104,8 @@ class Http2Connection(SendingSide):
         super().__init__(shared or Http2Shared())
         self.is_acknowledged = False
         """Whether the peer has acknowledged the settings of this server (section 6.5.3)."""
+        self.incomplete_since: float | None = None
+        """When the frame or header block began whose end was not received; None: there is none."""
         self._events = _NO_EVENTS
         self._now = 0.0
         self._allowances: Allowances | None = None
@@ -137,13 +141,21 @@ class Http2Connection(SendingSide):
         self._now = now
         events: list[Event] = []
         self._events = events
+        if self._rest:
+            data = self._rest + data
         try:
-            self._rest = self._read(self._rest + data if self._rest else data)
+            self._rest = self._read(data)
         except ConnectionFailed as error:
             self.close(error.code, str(error))
         if self.over is not None:
             self._rest, self._partial, self._decoder = b"", None, None
         self._events = _NO_EVENTS
+        if self._partial is not None:
+            self.incomplete_since = self._partial.since
+        elif not self._rest:
+            self.incomplete_since = None
+        elif self.incomplete_since is None or len(self._rest) < len(data):
+            self.incomplete_since = now  # a frame was complete: this is another one
         return events
 
     def forget_rates(self, now: float) -> None:
@@ -229,7 +241,7 @@ class Http2Connection(SendingSide):
         if flags & END_HEADERS:
             self._on_block(stream_id, payload, is_end=is_end)
         else:
-            self._partial = _PartialBlock(stream_id, payload, is_end=is_end)
+            self._partial = _PartialBlock(stream_id, payload, is_end=is_end, since=self._now)
             self._expects = FrameType.CONTINUATION
 
     def _on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:

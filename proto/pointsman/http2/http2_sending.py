@@ -6,6 +6,7 @@ send one frame each in turn, so that a large response does not delay the small o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from pointsman.http2.frame_codec import (
@@ -24,7 +25,7 @@ from pointsman.http2.frame_codec import (
 )
 from pointsman.http2.header_blocks import EMPTY_TABLE, KnownBlocks, ReadyHeaders
 from pointsman.http2.http2_events import ConnectionOver, Event, SendingResumed
-from pointsman.http2.http2_stream import Http2Stream
+from pointsman.http2.http2_stream import Http2Stream, UnsentContents
 from pointsman.http2.peer_limits import Excesses, Limits
 
 DRAINING: Final = b"draining"
@@ -43,6 +44,7 @@ class Http2Shared:
         self.excesses = Excesses()
         self.known = KnownBlocks(max_header_bytes=self.limits.max_header_bytes, excesses=self.excesses)
         self.preface = self.limits.preface()
+        self.contents = UnsentContents()
 
 
 class SendingSide:
@@ -69,6 +71,7 @@ class SendingSide:
         "_unacknowledged",
         "_unsent_bytes",
         "over",
+        "unsent_streams",
     )
 
     def __init__(self, shared: Http2Shared) -> None:
@@ -94,6 +97,8 @@ class SendingSide:
         self._blocked = _NONE
         """Streams with content that only the connection's window holds back, in turn."""
         self._unsent_bytes = 0
+        self.unsent_streams = 0
+        """Streams with content that waits for the peer's windows."""
         self._frames_sent = 0
         """HEADERS and DATA."""
 
@@ -111,6 +116,12 @@ class SendingSide:
         """Return those of one stream; when they are sent there is a :class:`SendingResumed`."""
         stream = self._streams.get(stream_id)
         return stream.unsent_bytes if stream is not None else 0
+
+    def unsent_heads(self) -> Iterator[tuple[int, memoryview]]:
+        """Return the streams whose content waits, each with its next part: the same object until some of it is sent."""
+        for stream_id, stream in self._streams.items():
+            if stream.unsent:
+                yield stream_id, stream.unsent[0]
 
     def take_output(self) -> bytes:
         """Return what must be written now, and remove it here."""
@@ -173,6 +184,24 @@ class SendingSide:
         else:
             self._write_headers(stream, block, is_end=is_end)
 
+    def send_message(self, stream_id: int, prefix: bytes, content: bytes) -> bool:
+        """Send content in two parts, as :meth:`send_data`. Return whether all content of the stream is sent.
+
+        The hot path of a change that many streams receive.
+        """
+        stream = self._streams.get(stream_id)
+        if stream is None or stream.has_ended:
+            return False
+        size = len(prefix) + len(content)
+        if stream.unsent_bytes or stream.send_window < size or self._send_window < size or self._peer_max_frame < size:
+            self.send_data(stream_id, prefix, content)
+            return not stream.unsent_bytes
+        stream.send_window -= size
+        self._send_window -= size
+        self._frames_sent += 1
+        self._output += (FRAME_HEADER.pack(size >> 8, size & 0xFF, _DATA, 0, stream_id), prefix, content)
+        return True
+
     def send_data(self, stream_id: int, *parts: bytes, is_end: bool = False) -> None:
         """Send content, as far as the windows of the peer reach; the rest waits for them."""
         stream = self._streams.get(stream_id)
@@ -186,7 +215,8 @@ class SendingSide:
             return
         if is_end:
             stream.ending = b""
-        stream.keep(parts, size)
+        self.unsent_streams += not stream.unsent_bytes
+        stream.keep(parts, size, self._shared.contents)
         self._unsent_bytes += size
         if stream.send_window > 0:
             self._block(stream)
@@ -222,6 +252,16 @@ class SendingSide:
                 stream.receive_window += stream.unacknowledged
                 stream.unacknowledged = 0
 
+    def is_request_open(self, stream_id: int) -> bool:
+        """Return whether the peer has not ended this request."""
+        stream = self._streams.get(stream_id)
+        return stream is not None and not stream.is_request_over
+
+    def is_held_back(self, stream_id: int) -> bool:
+        """Return whether the windows of this server keep the peer from sending more of a request."""
+        stream = self._streams.get(stream_id)
+        return stream is not None and (stream.receive_window <= 0 or self._receive_window <= 0)
+
     def _acknowledge_connection(self, octets: int) -> None:
         self._unacknowledged += octets
         if self._unacknowledged * 2 >= self._shared.limits.connection_window:
@@ -242,9 +282,10 @@ class SendingSide:
             room = min(stream.send_window, self._send_window, self._peer_max_frame)
             if room <= 0:
                 continue  # until a WINDOW_UPDATE or SETTINGS opens the window of this stream
-            content = stream.take(room)
+            content = stream.take(room, self._shared.contents)
             self._unsent_bytes -= len(content)
             is_last = not stream.unsent_bytes
+            self.unsent_streams -= is_last
             ending = stream.ending if is_last else None
             self._write_data(stream, len(content), (content,), is_end=ending == b"")
             if ending:
@@ -277,11 +318,19 @@ class SendingSide:
             self._output.append(goaway_frame(last_stream_id, code, text.encode()))
             self._end(code, text)
 
+    def abandon(self) -> None:
+        """Release everything: the connection is lost."""
+        if self.over is None:
+            self._end(ErrorCode.NO_ERROR, "the connection is lost")
+
     def _end(self, code: ErrorCode, text: str) -> None:
         self.over = ConnectionOver(code, text)
+        if self.unsent_streams:
+            for stream in self._streams.values():
+                stream.discard(self._shared.contents)
         self._streams.clear()
         self._blocked, self._ignored = _NONE, _NONE_IGNORED
-        self._unsent_bytes = 0
+        self._unsent_bytes = self.unsent_streams = 0
 
     def _end_if_drained(self) -> None:
         if self._last_accepted != MAX_STREAM_ID and not self._streams and self.over is None:
@@ -320,8 +369,11 @@ class SendingSide:
     def _drop(self, stream: Http2Stream) -> None:
         """Remove a stream and what it has not sent."""
         del self._streams[stream.stream_id]
-        self._blocked.pop(stream.stream_id, None)
-        self._unsent_bytes -= stream.unsent_bytes
+        if stream.unsent_bytes:
+            self._blocked.pop(stream.stream_id, None)
+            self._unsent_bytes -= stream.unsent_bytes
+            self.unsent_streams -= 1
+            stream.discard(self._shared.contents)
 
     def _ignore(self, stream_id: int) -> None:
         if self._ignored is _NONE_IGNORED:

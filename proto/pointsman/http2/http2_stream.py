@@ -7,9 +7,35 @@ was received: open, half-closed in one direction, and closed, when the connectio
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
+from typing import cast
 
 from pointsman.http2.frame_codec import ErrorCode, StreamFailed
+
+
+class UnsentContents:
+    """Contents that wait to be sent on any connection. What several connections share is counted once."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._uses: dict[int, int] = {}
+        """By identity; who waits refers to the object."""
+
+    def keep(self, content: Sized) -> None:
+        """Count a content that waits once more."""
+        uses = self._uses.get(id(content), 0)
+        self._uses[id(content)] = uses + 1
+        if not uses:
+            self.bytes += len(content)
+
+    def drop(self, content: Sized) -> None:
+        """The opposite of :meth:`keep`."""
+        uses = self._uses[id(content)] - 1
+        if uses:
+            self._uses[id(content)] = uses
+        else:
+            del self._uses[id(content)]
+            self.bytes -= len(content)
 
 
 class Http2Stream:
@@ -62,14 +88,17 @@ class Http2Stream:
                 raise StreamFailed(ErrorCode.PROTOCOL_ERROR, text)  # section 8.1.1
         self.is_request_over = is_end
 
-    def keep(self, parts: Iterable[bytes], size: int) -> None:
+    def keep(self, parts: Iterable[bytes], size: int, contents: UnsentContents) -> None:
         """Add content of ``size`` octets that waits for a window."""
         if self.unsent is None:
             self.unsent = deque()
-        self.unsent.extend(memoryview(part) for part in parts if part)
+        for part in parts:
+            if part:
+                contents.keep(part)
+                self.unsent.append(memoryview(part))
         self.unsent_bytes += size
 
-    def take(self, octets: int) -> bytes:
+    def take(self, octets: int, contents: UnsentContents) -> bytes:
         """Remove and return the next content, at most ``octets``."""
         assert self.unsent is not None  # noqa: S101  # the connection takes only what was kept
         parts: list[memoryview] = []
@@ -78,7 +107,15 @@ class Http2Stream:
             if len(part) > octets:
                 self.unsent.appendleft(part[octets:])
                 part = part[:octets]
+            else:
+                contents.drop(cast("bytes", part.obj))
             parts.append(part)
             octets -= len(part)
             self.unsent_bytes -= len(part)
         return b"".join(parts)
+
+    def discard(self, contents: UnsentContents) -> None:
+        """Remove the content that waits."""
+        while self.unsent:
+            contents.drop(cast("bytes", self.unsent.pop().obj))
+        self.unsent_bytes = 0

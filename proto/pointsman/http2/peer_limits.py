@@ -48,6 +48,15 @@ class Bound(StrEnum):
     """A connection above the number that a listener accepts; its owner counts it."""
     HANDSHAKES = "handshakes"
     """A connection whose client did not begin in time; its owner counts it."""
+    SLOW_REQUESTS = "slow_requests"
+    """A frame, header block or message whose end did not follow in time; its owner counts it."""
+    RECEIVED_BYTES = "received_bytes"
+    """A connection that was closed at the bound on what all connections have received and handlers have not taken; its
+    owner counts it."""
+    UNREAD_RESPONSES = "unread_responses"
+    """A response of which the peer took nothing for a time, by its windows or its socket; its owner counts it."""
+    UNSENT_BYTES = "unsent_bytes"
+    """A connection that was closed at the bound on what all connections have not read; its owner counts it."""
 
 
 class Rate(NamedTuple):

@@ -145,22 +145,30 @@ class FrameReader:
 
     def _skips_preface(self) -> bool:
         """Skip a PROXY header; return whether the bytes after it can be read."""
-        head = bytes(self._data[self._at : self._at + 16])
-        if not head:
+        size = proxy_header_size(self._data, self._at)
+        if size is None:
             return False
-        if head[: len(_PROXY_V1)] == _PROXY_V1[: len(head)]:
-            end = self._data.find(b"\r\n", self._at, self._at + _LONGEST_PROXY_LINE)
-            if end < 0:
-                if self.waiting >= _LONGEST_PROXY_LINE:
-                    raise BadFrame("proxy", f"a PROXY line has no end within {_LONGEST_PROXY_LINE} bytes")
-                return False
-            self._at = end + 2
-        elif head[: len(_PROXY_V2)] == _PROXY_V2[: len(head)]:
-            if len(head) < 16 or self.waiting < 16 + int.from_bytes(head[14:16], "big"):
-                return False
-            self._at += 16 + int.from_bytes(head[14:16], "big")
+        self._at += size
         self._skip_preface = False
         return True
+
+
+def proxy_header_size(data: bytes | bytearray, at: int = 0) -> int | None:
+    """Return the size of the PROXY header at this position, 0 without one; None: it is incomplete. Raises BadFrame."""
+    head = bytes(data[at : at + 16])
+    if not head:
+        return None
+    if head[: len(_PROXY_V1)] == _PROXY_V1[: len(head)]:
+        end = data.find(b"\r\n", at, at + _LONGEST_PROXY_LINE)
+        if end >= 0:
+            return end + 2 - at
+        if len(data) - at >= _LONGEST_PROXY_LINE:
+            raise BadFrame("proxy", f"a PROXY line has no end within {_LONGEST_PROXY_LINE} bytes")
+        return None
+    if head[: len(_PROXY_V2)] == _PROXY_V2[: len(head)]:
+        size = 16 + int.from_bytes(head[14:16], "big")
+        return size if len(head) == 16 and len(data) - at >= size else None
+    return 0
 
 
 def _check_start(length: int, second: int) -> None:

@@ -1010,6 +1010,7 @@ class GroupTotals(_message.Message):
     BEHIND_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
     STUCK_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
     MEMBERSHIP_CHANGES_FIELD_NUMBER: _builtins.int
+    MEMBERSHIP_CHANGES_IN_HOUR_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """Name of the group."""
     topic: _builtins.str
@@ -1032,6 +1033,8 @@ class GroupTotals(_message.Message):
     """Queues in which a member is stuck."""
     membership_changes: _builtins.int
     """How often its membership changed in the last ten minutes, at most 100."""
+    membership_changes_in_hour: _builtins.int
+    """The same in the last hour, at most 100."""
     def __init__(
         self,
         *,
@@ -1046,10 +1049,11 @@ class GroupTotals(_message.Message):
         behind_queue_count: _builtins.int = ...,
         stuck_queue_count: _builtins.int = ...,
         membership_changes: _builtins.int = ...,
+        membership_changes_in_hour: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "commit_rate", b"commit_rate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "behind_queue_count", b"behind_queue_count", "commit_rate", b"commit_rate", "group", b"group", "highest_lag", b"highest_lag", "lag", b"lag", "member_count", b"member_count", "membership_changes", b"membership_changes", "put_rate", b"put_rate", "queue_count", b"queue_count", "stuck_queue_count", b"stuck_queue_count", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "behind_queue_count", b"behind_queue_count", "commit_rate", b"commit_rate", "group", b"group", "highest_lag", b"highest_lag", "lag", b"lag", "member_count", b"member_count", "membership_changes", b"membership_changes", "membership_changes_in_hour", b"membership_changes_in_hour", "put_rate", b"put_rate", "queue_count", b"queue_count", "stuck_queue_count", b"stuck_queue_count", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__commit_rate: _TypeAlias = _typing.Literal["commit_rate"]  # noqa: Y015
     _WhichOneofArgType__commit_rate: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate"]  # noqa: Y015

@@ -133,6 +133,16 @@ def _probe_text(health: broker_pb2.BrokerHealth) -> str:
     return text + (f": {printable(health.detail)}" if health.detail else "")
 
 
+def outage_reason(outage: Outage) -> str:
+    """Explain why an outage began; empty: unknown."""
+    event = outage.began_with
+    if event is None:
+        return ""
+    detail = MessageToDict(event.detail)
+    found = (explanation(event.event, event.reason), hang_text(detail), printable(str(detail.get("probe", ""))))
+    return ": ".join(filter(None, found))
+
+
 def outage_document(outage: Outage) -> Document:
     """Render an outage as JSON."""
     cluster, broker_name, broker_id = outage.position

@@ -33,6 +33,8 @@ class Outage:
     """Whether all of it is planned. A shutdown of a broker that is OUT does not make it planned."""
     has_new_process: bool | None = None
     """Whether a new broker process ended it; None: unknown."""
+    began_with: admin.BrokerEvent | None = None
+    """The first event of it."""
 
     @property
     def seconds(self) -> float | None:
@@ -111,7 +113,7 @@ def _digest(timeline: Timeline, event: admin.BrokerEvent, before: admin.BrokerEv
             if not is_known and event.HasField("state_for"):
                 # A restarted name server knows from its snapshot when a broker was lost.
                 at, is_known = at - timedelta(seconds=seconds_of(event.state_for)), True
-            outage = Outage(position, at, is_begin_known=is_known, is_first=is_first)
+            outage = Outage(position, at, is_begin_known=is_known, is_first=is_first, began_with=event)
             timeline.outages.append(outage)
         outage.is_planned = outage.is_planned and event.planned
         return TimelineEvent(event, was_routed)

@@ -23,6 +23,7 @@ from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_agent.core.group_progress import ProgressMeter
 from pointsman_agent.core.measured_queue_stats import QueueEnd, QueueMeter, QueueStats, Tally
+from pointsman_agent.core.membership_changes import ChangeCounts
 from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
@@ -247,8 +248,8 @@ class ScriptedReaders(NoReaders):
     def member_counts(self) -> Mapping[str, int]:
         return {"g": 3}
 
-    def membership_changes(self) -> Mapping[str, int]:
-        return {"g": 4}
+    def membership_changes(self) -> Mapping[str, ChangeCounts]:
+        return {"g": ChangeCounts(4, 9)}
 
     def waiting(self) -> Collection[OffsetKey]:
         return {OffsetKey("g", "orders", 7)}
@@ -334,7 +335,7 @@ async def test_metrics_show_the_last_minute_and_reports_the_full_period(clock: M
     assert (stats.period, stats.put_rate, stats.depth, stats.lag) == (600.0, 5.5, 3_400, 3_360)
     (group,) = stats.top_groups
     assert (group.group, group.queue_count, group.highest_lag, group.member_count) == ("g", 2, 3_300, 3)
-    assert group.membership_changes == 4
+    assert (group.membership_changes, group.membership_changes_in_hour) == (4, 9)
 
 
 class ScriptedContents:

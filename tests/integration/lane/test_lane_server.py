@@ -6,17 +6,15 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import AsyncExitStack
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from pointsman.daemon.lane import lane_server
 from pointsman.daemon.lane.lane_server import LaneServer
-from pointsman.daemon.rpc.calling_peer import Context
 from pointsman.http2.frame_codec import (
     MAX_STREAM_ID,
     ErrorCode,
@@ -30,103 +28,12 @@ from pointsman.http2.frame_codec import (
 from pointsman.http2.peer_limits import Bound
 from pointsman.wire.channel_options import SERVER_OPTIONS
 from tests.kit.http2.client_frames import frames_of
+from tests.kit.http2.methods_of_each_kind import SERVICE
+from tests.kit.http2.methods_of_each_kind import MethodsOfEachKind as Handlers
 from tests.kit.http2.raw_client import OPENING, raw_client
 from tests.kit.waiting import eventually
 
 MIB = 1024 * 1024
-SERVICE = "pointsman.test.Lane"
-
-
-@dataclass
-class Handlers:
-    """Methods of each kind, and what they saw."""
-
-    seen: list[object] = field(default_factory=list)
-    release: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def echo(self, request: bytes, context: Context) -> bytes:
-        self.seen.append(dict(context.invocation_metadata() or ()))
-        return request
-
-    async def fail(self, request: bytes, context: Context) -> bytes:
-        detail = error_details_pb2.ErrorInfo(reason="WHY", domain="test")
-        status = status_pb2.Status(code=grpc.StatusCode.NOT_FOUND.value[0], message="50% nö\n")
-        status.details.add().Pack(detail)
-        failed = rpc_status.to_status(status)
-        if request == b"abort":
-            await context.abort_with_status(failed)
-        if request == b"raise":
-            raise ValueError("a bug")
-        context.set_code(failed.code)
-        context.set_details(failed.details)
-        context.set_trailing_metadata(failed.trailing_metadata)
-        return b""
-
-    async def wait(self, request: bytes, _: Context) -> bytes:
-        self.seen.append("begun")
-        try:
-            await self.release.wait()
-        except asyncio.CancelledError:
-            self.seen.append("cancelled")
-            raise
-        return request
-
-    async def count(self, request: bytes, context: Context) -> None:
-        for number in range(int(request)):
-            await context.write(b"%d" % number)
-        self.seen.append("written")
-
-    async def flood(self, _: bytes, context: Context) -> None:
-        """Write as fast as the client reads."""
-        try:
-            while True:
-                await context.write(bytes(16 * 1024))
-                self.seen.append(b"")
-        except asyncio.CancelledError:
-            self.seen.append("cancelled")
-            raise
-
-    async def join(self, requests: AsyncIterator[bytes], _: Context) -> bytes:
-        return b",".join([request async for request in requests])
-
-    async def refuse(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
-        async for request in requests:
-            self.seen.append(len(request))
-            break
-        context.set_code(grpc.StatusCode.PERMISSION_DENIED)
-        return b""
-
-    async def talk(self, requests: AsyncIterator[bytes], context: Context) -> None:
-        async for request in requests:
-            await context.write(request.upper())
-
-    async def generate(self, requests: AsyncIterator[bytes], _: Context) -> AsyncIterator[bytes]:
-        async for request in requests:
-            yield request
-
-    def inline(self, request: bytes, context: Context) -> Any:
-        return request if request != b"later" else self.wait(request, context)
-
-    def table(self) -> list[grpc.GenericRpcHandler]:
-        unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
-        return [
-            grpc.method_handlers_generic_handler(
-                SERVICE,
-                {
-                    "Echo": unary(self.echo),
-                    "Fail": unary(self.fail),
-                    "Wait": unary(self.wait),
-                    "Inline": unary(self.echo),
-                    "Decode": unary(self.echo, request_deserializer=int),
-                    "Count": stream(self.count),
-                    "Flood": stream(self.flood),
-                    "Join": grpc.stream_unary_rpc_method_handler(self.join),
-                    "Refuse": grpc.stream_unary_rpc_method_handler(self.refuse),
-                    "Talk": grpc.stream_stream_rpc_method_handler(self.talk),
-                    "Generate": grpc.stream_stream_rpc_method_handler(self.generate),
-                },
-            )
-        ]
 
 
 @pytest.fixture
@@ -252,11 +159,39 @@ async def test_a_handler_has_the_metadata_of_its_client(channel: grpc.aio.Channe
     assert second["x-request-id"] == "8"
 
 
-async def test_requests_with_gzip_are_read(channel: grpc.aio.Channel) -> None:
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+async def test_compressed_requests_are_read(channel: grpc.aio.Channel, compression: grpc.Compression) -> None:
     message = b"a" * 100_000
     for method in ("Echo", "Inline"):
-        assert await unary_unary(channel, method)(message, compression=grpc.Compression.Gzip) == message
-    assert await stream_unary(channel, "Join")(iter([message]), compression=grpc.Compression.Gzip) == message
+        assert await unary_unary(channel, method)(message, compression=compression) == message
+    assert await stream_unary(channel, "Join")(iter([message]), compression=compression) == message
+
+
+@pytest.mark.parametrize("listener", ["lane", "grpcio"])
+async def test_responses_are_not_compressed_by_either_listener(handlers: Handlers, listener: str) -> None:
+    async with AsyncExitStack() as open_:
+        if listener == "lane":
+            _, addr = await open_.enter_async_context(serving(handlers))
+        else:
+            server = grpc.aio.server(options=SERVER_OPTIONS)
+            server.add_generic_rpc_handlers(handlers.table())
+            addr = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+            await server.start()
+            open_.push_async_callback(server.stop, 0)
+        raw = await open_.enter_async_context(raw_client(addr, SERVICE))
+        raw.call("Echo", b"a" * 10_000, (b"grpc-accept-encoding", b"identity,deflate,gzip"))
+        frames = await raw.until_end()
+    content = b"".join(each.payload for each in frames if each.kind is FrameType.DATA)
+    assert content == b"\0" + (10_000).to_bytes(4, "big") + b"a" * 10_000
+
+
+@pytest.mark.parametrize("method", ["Echo", "Join"])
+async def test_a_request_that_cannot_be_decompressed_fails(addr: str, method: str) -> None:
+    async with raw_client(addr, SERVICE) as raw:
+        raw.send(method, b"\1\0\0\0\3abc", (b"grpc-encoding", b"gzip"))
+        assert b"grpc-status\x0213" in (await raw.until_end())[-1].payload
+        raw.call("Echo", b"a")
+        assert (await raw.until_end())[1].payload.endswith(b"a")
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
@@ -452,6 +387,16 @@ async def test_what_is_not_grpc_is_refused_by_http(
         raw.call("Echo", b"", *fields)
         [refused] = await raw.until_end()
     assert status in refused.payload
+
+
+async def test_a_path_that_is_not_utf_8_costs_its_call(addr: str) -> None:
+    """grpcio's server ends with it."""
+    async with raw_client(addr, SERVICE) as raw:
+        raw.call("Echo", b"a", (b":path", b"/\xa2/Echo"))
+        [refused] = await raw.until_end()
+        assert b"grpc-status\x0212" in refused.payload
+        raw.call("Echo", b"a")
+        assert (await raw.until_end())[1].payload[-1:] == b"a"
 
 
 @pytest.mark.parametrize(

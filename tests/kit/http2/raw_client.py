@@ -26,12 +26,18 @@ class RawClient:
 
     def send(self, method: str, content: bytes, *fields: tuple[bytes, bytes], is_end: bool = True) -> int:
         """Send a request with this content, and these fields in addition or in place of the usual ones."""
+        stream_id = self.begin(method, *fields)
+        self.write(data(stream_id, content, is_end=is_end))
+        return stream_id
+
+    def begin(self, method: str, *fields: tuple[bytes, bytes]) -> int:
+        """Send the headers of a request."""
         stream_id = self._next_stream
         self._next_stream += 2
         named = dict(REQUEST) | {b":path": f"/{self._service}/{method}".encode()} | dict(fields)
         block = encode_block(named.items())
         first = EMPTY_TABLE if stream_id == 1 else b""
-        self.write(headers(stream_id, first + block), data(stream_id, content, is_end=is_end))
+        self.write(headers(stream_id, first + block))
         return stream_id
 
     def call(self, method: str, message: bytes, *fields: tuple[bytes, bytes], is_end: bool = True) -> int:

@@ -31,6 +31,7 @@ async def running_name_server(
     clock: Clock | None = None,
     history: Path | None = None,
     listen: str = "127.0.0.1:0",
+    node: str = "",
     peers: PeersConfig | None = None,
     liveness: LivenessConfig | None = None,
     snapshot: Path | None = None,
@@ -49,6 +50,7 @@ async def running_name_server(
     config = NameServerConfig(
         server=ServerConfig(
             listen=listen,
+            node=node,
             stop_grace_seconds=1.0,
             warm_up_seconds=warm_up_seconds,
             listener=listener or chosen_listener(),

@@ -19,7 +19,7 @@ NODE = NodeFacts(
     report_url="",
     broker_url="https://grafana/{cluster}/{broker}",
     runbook_url="",
-    peers=(),
+    servers=("ns1:9876",),
 )
 NO_EVENTS = EventsData(NODE, {}, NODE.started_at)
 NOTHING_MEASURED = LiveData(node=NODE, topics={}, groups=[], queues=[], lags=[], broker_count=0, measured_count=0)

@@ -65,6 +65,14 @@ def test_all_errors_are_listed_together_and_the_command_exits_with_2(
             "monitoring.listen: '127.0.0.1:1' is server.listen as well",
         ),
         (
+            '[monitoring]\nlisten = "127.0.0.1:1"\n[remoting]\nlisten = "127.0.0.1:1"',
+            "remoting.listen: '127.0.0.1:1' is monitoring.listen as well",
+        ),
+        (
+            '[server]\nlisten = "127.0.0.1:1"\n[remoting]\nlisten = "127.0.0.1:1"',
+            "remoting.listen: '127.0.0.1:1' is server.listen as well: both on one port need server.listener = 'lane'",
+        ),
+        (
             '[history]\ndirectory = "data"\n[snapshot]\ndirectory = "./data/"',
             "snapshot.directory: './data/' is history.directory as well",
         ),
@@ -76,6 +84,16 @@ def test_a_port_or_a_folder_used_twice_is_an_error(tmp_path: Path, toml: str, wo
     with pytest.raises(ConfigError) as raised:
         load(file, {})
     assert raised.value.problems == (f"{file}: {words}",)
+
+
+@pytest.mark.parametrize(("port", "shares"), [(1, True), (0, False)])
+def test_the_lane_serves_both_wires_on_one_port_but_not_on_any_free_one(
+    tmp_path: Path, port: int, shares: bool
+) -> None:
+    file = tmp_path / "one.toml"
+    listen = f'listen = "127.0.0.1:{port}"'
+    file.write_text(f'[server]\n{listen}\nlistener = "lane"\n[remoting]\n{listen}')
+    assert load(file, {}).shares_port is shares
 
 
 def test_any_free_port_twice_and_the_folder_of_what_is_off_are_none(tmp_path: Path) -> None:

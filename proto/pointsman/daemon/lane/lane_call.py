@@ -16,7 +16,7 @@ import grpc
 
 from pointsman.daemon.lane.lane_methods import Metadata, Method, status_block
 from pointsman.daemon.subscriptions import KeptStream
-from pointsman.http2.grpc_framing import CONTENT_TYPE, PREFIX, BadMessage, GrpcStatus, MessageReader
+from pointsman.http2.grpc_framing import CONTENT_TYPE, PREFIX, BadMessage, GrpcStatus, MessageReader, PackedMessage
 from pointsman.http2.header_blocks import ReadyHeaders
 from pointsman.http2.http2_connection import Http2Connection
 
@@ -24,6 +24,8 @@ HEAD: Final = ReadyHeaders([(b":status", b"200"), (b"content-type", CONTENT_TYPE
 OK_TAIL: Final = ReadyHeaders([(b"grpc-status", b"0")])
 _OK: Final = grpc.StatusCode.OK
 
+OPEN_REQUEST_BYTES = 1_024
+"""Memory of a call whose request is not complete, without its content: such calls count, however small they are."""
 LINGER_SECONDS = 0.1
 """Longest wait of a refused upload for its end, or of a refused stream for its first message.
 
@@ -61,6 +63,12 @@ class CallOwner(Protocol):
     def push_soon(self, call: LaneCall) -> None:
         """Let a call push responses soon, with others."""
 
+    def note_request(self, call: LaneCall, by: int, incomplete: int, *, is_another: bool) -> None:
+        """Count bytes of a request that handlers have not taken, or with a negative number those that they took.
+
+        ``incomplete``: those of a message whose end was not received; ``is_another``: it began after the last note.
+        """
+
 
 class LaneCall:
     """State of a call; the context of its handler."""
@@ -81,11 +89,14 @@ class LaneCall:
         "_resumed",
         "_task",
         "_trailing",
+        "noted",
         "stream_id",
     )
 
     def __init__(self, owner: CallOwner, stream_id: int, method: Method) -> None:
         self.stream_id = stream_id
+        self.noted = 0
+        """Bytes of the request that the owner has counted."""
         self._owner = owner
         self._method = method
         self._reader: MessageReader | None = None
@@ -112,7 +123,7 @@ class LaneCall:
         """Handle the headers of the request."""
         method = self._method
         if method.takes_stream:
-            self._requests = _Requests(self._owner, self.stream_id, method)
+            self._requests = _Requests(self)
             self._requests.is_over = is_end
             self._start(self._requests)
         elif is_end:
@@ -130,9 +141,11 @@ class LaneCall:
                 return
         messages = () if self._is_over else self._read(data, is_end=is_end)
         if self._requests is not None:
-            self._requests.add(messages, octets, is_end=is_end)
+            is_taken = self._requests.add(messages, octets, is_end=is_end)
             if self._ending is not None and (is_end or method.gives_stream):
                 self._send_end()
+            elif not is_taken or self.noted or (self._reader is not None and self._reader.waiting):
+                self.note(is_another=bool(messages))
             return
         http2.acknowledge(self.stream_id, octets)
         for message in messages:
@@ -140,11 +153,30 @@ class LaneCall:
                 self.fail(GrpcStatus.INTERNAL, "the request has more than one message")
                 return
             self._held = message
-        if is_end and not self._is_over:
-            if self._held is None:
+        if not is_end:
+            self.note()
+        elif not self._is_over:
+            held, self._held = self._held, None
+            if held is None:
                 self.fail(GrpcStatus.INTERNAL, "the request has no message")
             else:
-                self._serve(self._held)
+                self.note()
+                self._serve(held)
+
+    def note(self, *, is_another: bool = False) -> None:
+        """Report to the connection what is kept of the request until the handler takes it."""
+        incomplete = self._reader.waiting if self._reader is not None else 0
+        if self._requests is not None:
+            kept = incomplete + self._requests.kept
+        elif self._owner.http2.is_request_open(self.stream_id):
+            kept = incomplete = OPEN_REQUEST_BYTES + incomplete + len(self._held or b"")
+        else:
+            kept = incomplete = 0
+        if self._is_over:
+            kept = incomplete = 0
+        if kept or self.noted:
+            by, self.noted = kept - self.noted, kept
+            self._owner.note_request(self, by, incomplete, is_another=is_another)
 
     def _read(self, data: bytes, *, is_end: bool) -> Sequence[bytes]:
         """Return the messages that are complete now; none if the call failed."""
@@ -168,9 +200,23 @@ class LaneCall:
             return ()
         return messages
 
+    def _unpacked(self, message: bytes) -> bytes | None:
+        """Return the content of a compressed message; None: it has none, and the call failed."""
+        assert self._reader is not None  # noqa: S101  # what is compressed was read by it
+        try:
+            return self._reader.unpacked(message)
+        except BadMessage as bad:
+            self.fail(bad.status, str(bad))
+            return None
+
     def _serve(self, message: bytes) -> None:
         """Serve a complete unary request; without a task, where the response is ready."""
         method = self._method
+        if type(message) is PackedMessage:
+            content = self._unpacked(message)
+            if content is None:
+                return
+            message = content
         if method.inline is None:
             try:
                 request = message if method.read is None else method.read(message)
@@ -216,8 +262,10 @@ class LaneCall:
         of it, or after LINGER_SECONDS."""
         self._ending = (response, trailers)
         requests = self._requests
+        self._reader = None
         if requests is not None:
             requests.discard()
+            self.note()
         if requests is None or requests.is_over or (self._method.gives_stream and requests.has_begun):
             self._send_end()
         else:
@@ -307,24 +355,53 @@ class LaneCall:
         """Ask the stream for responses soon."""
         self._owner.push_soon(self)
 
-    def push(self) -> None:
-        """Send responses of the stream, as far as the client accepts them."""
-        owner, stream_id = self._owner, self.stream_id
-        http2 = owner.http2
-        while self._kept is not None and owner.is_writable and not http2.unsent_of(stream_id):
-            response = self._kept.next_response()
-            if response is None:
-                return
-            if not self._has_head:
-                http2.send_headers(stream_id, HEAD.block)
-                self._has_head = True
-            http2.send_data(stream_id, PREFIX.pack(0, len(response)), response)
-            owner.flush_soon(len(response))
+    def push(self, room: int) -> int:
+        """Send responses of the stream, as far as the client accepts them, and ``room`` bytes; return what is left."""
+        kept, http2, stream_id = self._kept, self._owner.http2, self.stream_id
+        if kept is None or room <= 0 or http2.unsent_of(stream_id):
+            return room
+        if not self._has_head:
+            http2.send_headers(stream_id, HEAD.block)
+            self._has_head = True
+        next_response, send_message, pack = kept.subscription.next_response, http2.send_message, PREFIX.pack
+        try:
+            while room > 0 and (response := next_response()) is not None:
+                size = len(response)
+                room -= size
+                if not send_message(stream_id, pack(0, size), response):
+                    break
+        except Exception as error:  # noqa: BLE001  # every error becomes a status
+            kept.end(error)
+        return room
 
     def end_kept(self, status: Any) -> None:  # noqa: ANN401  # grpc.Status, which has no stubs
         """End the call with a status."""
         self._kept = None
         self.fail(GrpcStatus(status.code.value[0]), status.details, tuple(status.trailing_metadata))
+
+    # --- for its requests -------------------------------------------------------------------------------------
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop."""
+        return self._owner.loop
+
+    def acknowledge(self, octets: int) -> None:
+        """Let the client send as much again."""
+        self._owner.http2.acknowledge(self.stream_id, octets)
+
+    def take(self, message: bytes, octets: int) -> Any:  # noqa: ANN401  # bytes, or a message
+        """Return a received message as the handler takes it."""
+        self.acknowledge(octets)
+        self._owner.flush_soon()
+        if self.noted:
+            self.note()
+        if type(message) is PackedMessage:
+            content = self._unpacked(message)
+            if content is None:
+                raise asyncio.CancelledError
+            message = content
+        return message if self._method.read is None else self._method.read(message)
 
     # --- grpc.aio.ServicerContext -----------------------------------------------------------------------------
 
@@ -385,35 +462,39 @@ class _Requests:
     back, or a message larger than the window would never be complete.
     """
 
-    __slots__ = ("_method", "_owner", "_stream_id", "_waiter", "_waiting", "has_begun", "is_over")
+    __slots__ = ("_call", "_waiter", "_waiting", "has_begun", "is_over", "kept")
 
-    def __init__(self, owner: CallOwner, stream_id: int, method: Method) -> None:
+    def __init__(self, call: LaneCall) -> None:
         self.has_begun = False
         self.is_over = False
-        self._owner = owner
-        self._stream_id = stream_id
-        self._method = method
+        self.kept = 0
+        """Bytes of messages that the handler has not taken."""
+        self._call = call
         self._waiting: deque[tuple[bytes, int]] = deque()
         """Messages, each with the octets of its last DATA."""
         self._waiter: asyncio.Future[None] | None = None
 
-    def add(self, messages: Sequence[bytes], octets: int, *, is_end: bool) -> None:
-        """Add what ``octets`` of DATA have completed."""
+    def add(self, messages: Sequence[bytes], octets: int, *, is_end: bool) -> bool:
+        """Add what ``octets`` of DATA have completed. Return whether the handler takes all of it in the next turn."""
         for message in messages:
             own = min(octets, len(message) + PREFIX.size)
             octets -= own
             self._waiting.append((message, own))
+            self.kept += len(message)
         if octets:
-            self._owner.http2.acknowledge(self._stream_id, octets)
+            self._call.acknowledge(octets)
         self.has_begun = True
         self.is_over = self.is_over or is_end
         if self._waiter is not None and not self._waiter.done() and (messages or is_end):
             self._waiter.set_result(None)
+            return len(self._waiting) <= 1
+        return not self._waiting
 
     def discard(self) -> None:
         """Take all messages: the handler has ended."""
         while self._waiting:
-            self._owner.http2.acknowledge(self._stream_id, self._waiting.popleft()[1])
+            self._call.acknowledge(self._waiting.popleft()[1])
+        self.kept = 0
 
     def __aiter__(self) -> _Requests:
         return self
@@ -422,9 +503,8 @@ class _Requests:
         while not self._waiting:
             if self.is_over:
                 raise StopAsyncIteration
-            self._waiter = self._owner.loop.create_future()
+            self._waiter = self._call.loop.create_future()
             await self._waiter
         message, octets = self._waiting.popleft()
-        self._owner.http2.acknowledge(self._stream_id, octets)
-        self._owner.flush_soon()
-        return message if self._method.read is None else self._method.read(message)
+        self.kept -= len(message)
+        return self._call.take(message, octets)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, cast
 
 from pointsman.daemon.lane.lane_call import LaneCall
 from pointsman.daemon.lane.lane_methods import Method, Methods, Refusal
 from pointsman.daemon.lane.lane_pushes import Pushes
+from pointsman.daemon.lane.lane_waiting import LaneWaiting
 from pointsman.daemon.tls.client_certificates import ClientCertificate
+from pointsman.daemon.waiting_bytes import ComingIn, Unsent
 from pointsman.http2.frame_codec import ErrorCode
+from pointsman.http2.grpc_framing import GrpcStatus
 from pointsman.http2.http2_connection import Http2Connection
 from pointsman.http2.http2_events import DataReceived, Event, PingAnswered, RequestReceived, SendingResumed, StreamEnded
 from pointsman.http2.http2_sending import Http2Shared
+from pointsman.http2.peer_limits import Bound
 
 UNSENT_BYTES = 64 * 1024
 """Unread output of one connection from which it is not read, and handlers that stream wait."""
@@ -32,6 +36,9 @@ class LaneOwner(Protocol):
     methods: Methods
     pushes: Pushes
     loop: asyncio.AbstractEventLoop
+    monotonic: Callable[[], float]
+    coming_in: ComingIn
+    unsent: Unsent
 
     @property
     def is_secured(self) -> bool:
@@ -55,6 +62,7 @@ class LaneConnection(asyncio.Protocol):
         "_due",
         "_flush_is_due",
         "_is_receiving",
+        "_noted_stream",
         "_server",
         "_transport",
         "_unflushed",
@@ -66,6 +74,7 @@ class LaneConnection(asyncio.Protocol):
         "pinged_at",
         "received_at",
         "used_at",
+        "waiting",
     )
 
     def __init__(self, server: LaneOwner) -> None:
@@ -74,10 +83,14 @@ class LaneConnection(asyncio.Protocol):
         self.http2 = Http2Connection(server.shared)
         self.auth = _NO_AUTH
         self.is_writable = True
-        self.opened_at = self.received_at = self.used_at = self.loop.time()
+        self.opened_at = self.received_at = self.used_at = server.monotonic()
         """``used_at``: when it had a call last."""
         self.pinged_at: float | None = None
         """When a PING was sent that is not acknowledged."""
+        self.waiting: LaneWaiting | None = None
+        """What waits, while there is something."""
+        self._noted_stream = 0
+        """The last stream that it knows of."""
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, LaneCall] = {}
         self._due: list[LaneCall] | None = None
@@ -114,7 +127,7 @@ class LaneConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle received bytes."""
-        self.received_at = now = self.loop.time()
+        self.received_at = now = self._server.monotonic()
         self._is_receiving = True
         try:
             for event in self.http2.receive(data, now=now):
@@ -132,20 +145,24 @@ class LaneConnection(asyncio.Protocol):
                     self._handle(event)
         except Exception as error:  # noqa: BLE001  # of one connection: the others go on
             self.fail(error)
+        if self._calls:
+            self._note_begun()
+        if self.waiting is not None or self.http2.incomplete_since is not None:
+            self._waiting().note_frame(now)
         self._is_receiving = False
         self.flush()
 
     def pause_writing(self) -> None:
         """Stop reading from a client that does not read."""
         self.is_writable = False
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._waiting().note_unsent(self._server.monotonic())
+        self.read_or_pause()
 
     def resume_writing(self) -> None:
         """Go on."""
         self.is_writable = True
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._waiting().note_unsent(self._server.monotonic())
+        self.read_or_pause()
         for call in list(self._calls.values()):
             call.resume()
 
@@ -154,6 +171,7 @@ class LaneConnection(asyncio.Protocol):
         self._transport = None
         self._server.closed(self)
         self._cancel_calls()
+        self._release()
 
     # --- events -----------------------------------------------------------------------------------------------
 
@@ -172,9 +190,8 @@ class LaneConnection(asyncio.Protocol):
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, StreamEnded):
-            ended = self._calls.pop(event.stream_id, None)
-            if ended is not None:
-                ended.cancel()
+            if event.stream_id in self._calls:
+                self._cancel(event.stream_id)
         elif isinstance(event, SendingResumed):
             waiting = self._calls.get(event.stream_id)
             if waiting is not None:
@@ -200,7 +217,14 @@ class LaneConnection(asyncio.Protocol):
 
     def forget(self, stream_id: int) -> None:
         """Remove an ended call."""
-        del self._calls[stream_id]
+        call = self._calls.pop(stream_id)
+        if call.noted:
+            self.note_request(call, -call.noted, 0, is_another=False)
+
+    def _cancel(self, stream_id: int) -> None:
+        call = self._calls[stream_id]
+        self.forget(stream_id)
+        call.cancel()
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Keep a task until it ends."""
@@ -228,12 +252,15 @@ class LaneConnection(asyncio.Protocol):
             self._due.append(call)
 
     def push(self) -> None:
-        """Push what is due, in one write."""
+        """Push what is due, in one write, or in more where it is much."""
         due, self._due = self._due, None
-        self._flush_is_due = True  # it is: below
+        room = UNSENT_BYTES if self.is_writable else 0
         try:
             for call in due or ():
-                call.push()
+                room = call.push(room)
+                while room <= 0 and self.is_writable:
+                    self.flush()
+                    room = call.push(UNSENT_BYTES)
         except Exception as error:  # noqa: BLE001  # of one connection, as above
             self.fail(error)
         self.flush()
@@ -249,16 +276,100 @@ class LaneConnection(asyncio.Protocol):
         if self.http2.over is not None:
             self._cancel_calls()
             self._transport.close()
+        elif self.http2.unsent_streams or self.waiting is not None:
+            self._waiting().note_unsent(self._server.monotonic())
+
+    # --- what waits -------------------------------------------------------------------------------------------
+
+    def _waiting(self) -> LaneWaiting:
+        if self.waiting is None:
+            self.waiting = LaneWaiting(self, self._server.coming_in, self._server.unsent)
+        return self.waiting
+
+    @property
+    def buffered(self) -> int:
+        """Return the bytes that the transport has not written."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def note_request(self, call: LaneCall, by: int, incomplete: int, *, is_another: bool) -> None:
+        """Count bytes of a request (:meth:`CallOwner.note_request`)."""
+        now = self.received_at
+        self._waiting().note_request(call.stream_id, by, incomplete, now, is_another=is_another)
+
+    def _note_begun(self) -> None:
+        """Count the requests that began with the last read and are not complete."""
+        newest = self._noted_stream
+        self._noted_stream = next(reversed(self._calls))
+        for stream_id, call in reversed(self._calls.items()):
+            if stream_id <= newest:
+                break
+            call.note()
+
+    def read_or_pause(self) -> None:
+        """Read, or read nothing while the bounds or the socket hold the client back."""
+        waiting = self._waiting()
+        reads = self.is_writable and not waiting.is_held
+        waiting.note_reading(self._server.monotonic(), reads=reads)
+        if self._transport is None or self._transport.is_closing():
+            return
+        if reads:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def check_waiting(self, now: float, interval: float, *, late: float) -> None:
+        """End what takes too long. ``interval``: seconds since the last check; ``late``: those of a pause in it."""
+        waiting = self._waiting()
+        waiting.note_unsent(now)
+        if late:
+            waiting.credit(late)
+        waiting.check(now, interval)
+        if waiting.is_over and self.waiting is waiting:
+            self.waiting = None
+
+    def end_slow(self, stream_id: int) -> None:
+        """End a call whose request takes too long."""
+        self._server.shared.excesses.note(Bound.SLOW_REQUESTS)
+        self._calls[stream_id].fail(GrpcStatus.DEADLINE_EXCEEDED, "the request took too long to arrive")
+
+    def end_unread(self, stream_id: int) -> None:
+        """Reset a stream of whose response the client takes nothing."""
+        self._server.shared.excesses.note(Bound.UNREAD_RESPONSES)
+        self.http2.reset(stream_id, ErrorCode.ENHANCE_YOUR_CALM)
+        if stream_id in self._calls:
+            self._cancel(stream_id)
+        self.flush_soon()
+
+    def give_up(self, text: str, bound: Bound | None = None) -> None:
+        """Close the connection, with a reason for its client, and count the bound."""
+        if bound is not None:
+            self._server.shared.excesses.note(bound)
+        log.debug("connection closed", extra={"facts": {"peer": self.peer, "cause": text}})
+        self.http2.close(ErrorCode.ENHANCE_YOUR_CALM, text)
+        if self.is_writable:
+            self.flush()
+        elif self._transport is not None:
+            self._transport.abort()  # it would wait for what the client does not read
+        self._release()
+
+    def _release(self) -> None:
+        """Keep nothing that waits."""
+        self.http2.abandon()
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            waiting.release()
+
+    # --- the end ----------------------------------------------------------------------------------------------
 
     def ping(self) -> None:
         """Ask whether the client is there."""
-        self.pinged_at = self.loop.time()
+        self.pinged_at = self._server.monotonic()
         self.http2.ping(_PING)
         self.flush()
 
     def drain(self) -> None:
         """Let the client open no further calls; close when those in progress have ended."""
-        self.pinged_at = self.loop.time()
+        self.pinged_at = self._server.monotonic()
         self.http2.drain()
         self.flush()
 
@@ -278,6 +389,8 @@ class LaneConnection(asyncio.Protocol):
         """Close immediately."""
         if cause:
             log.debug("connection closed", extra={"facts": {"peer": self.peer, "cause": cause}})
+        if cause == "handshake":
+            self._server.shared.excesses.note(Bound.HANDSHAKES)
         if self._transport is not None:
             self._transport.abort()
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, cast
 import grpc
 
 from pointsman.http2.grpc_framing import (
+    CODINGS,
     CONTENT_TYPE,
     GrpcStatus,
     decode_binary,
@@ -21,7 +22,6 @@ Inline = Callable[[bytes, Any], bytes | Awaitable[bytes]]
 """A unary method that often has its response ready: it returns the bytes, or the rest of the call."""
 Metadata = tuple[tuple[str, str | bytes], ...]
 
-CODINGS: Final = frozenset({b"identity", b"gzip"})
 _NOT_METADATA: Final = frozenset(
     {b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding", b"grpc-message-type"}
 )
@@ -133,7 +133,7 @@ class Methods:
         compression = named.get(b"grpc-encoding", b"identity")
         if compression not in CODINGS:
             text = f"grpc-encoding {compression[:40].decode('latin-1')!r} is not supported"
-            return refusal(GrpcStatus.UNIMPLEMENTED, text, [("grpc-accept-encoding", "identity,gzip")])
+            return refusal(GrpcStatus.UNIMPLEMENTED, text, [("grpc-accept-encoding", "identity,deflate,gzip")])
         timeout = named.get(b"grpc-timeout")
         try:
             seconds = timeout_seconds(timeout) if timeout is not None else None

@@ -11,15 +11,20 @@ from typing import Any
 
 import grpc
 
+from pointsman.clock import Clock, SystemClock
 from pointsman.daemon.lane.lane_connection import LaneConnection
 from pointsman.daemon.lane.lane_methods import Inline, Methods
 from pointsman.daemon.lane.lane_pushes import Pushes
+from pointsman.daemon.lane.undecided_connection import OtherWire, UndecidedConnection
 from pointsman.daemon.monitoring import bound_socket
 from pointsman.daemon.tls.tls_connection import Handshakes, TlsConnection
+from pointsman.daemon.waiting_bytes import ComingIn, Unsent
 from pointsman.http2.http2_sending import Http2Shared
 from pointsman.http2.peer_limits import Bound, Limits
 
 SWEEP_SECONDS = 1.0
+SWEPT_TOGETHER = 500
+"""Connections that are checked before the loop does anything else: less than a millisecond."""
 BACKLOG = 1_024
 STREAM_WINDOW = 1024 * 1024
 """Bytes of one request that may wait for its handler.
@@ -29,6 +34,15 @@ A client of grpcio that is refused while it waits for a window reports an error 
 """
 CONNECTION_WINDOW = 4 * 1024 * 1024
 """The same of all requests of a connection together."""
+RECEIVED_BYTES = 32 * 1024 * 1024
+"""Bound on what all connections have received and handlers have not taken; fast ones may get half as far again."""
+UNSENT_BYTES = 96 * 1024 * 1024
+"""Bound on responses that are not read on all connections: more than the name server's own bounds on changes for
+watches (``watch_hub.py``), which end one watch and not its connection."""
+LATE_SECONDS = 1.0
+"""Lateness of a sweep that is a pause of this process: it is not counted as time of the clients."""
+CLOSING_SECONDS = 10.0
+"""Time for a client to read the end of its connection."""
 DRAIN_SECONDS = 0.5
 """Time for clients to acknowledge that the server ends."""
 
@@ -41,10 +55,13 @@ class LaneServer:
         options: Sequence[tuple[str, int]],
         inline: Mapping[str, Inline],
         on_excess: Callable[[Bound], None] | None = None,
+        *,
+        clock: Clock | None = None,
     ) -> None:
         """``inline``: unary methods that may respond without a task, by path; read when a method is called first.
 
-        ``on_excess`` counts the limits that clients reach.
+        ``on_excess`` counts the limits that clients reach. ``clock``: the machine's by default, also where the daemon
+        has another: connections are real.
         """
         named = dict(options)
 
@@ -64,6 +81,16 @@ class LaneServer:
             )
         )
         self.shared.excesses.on_excess = on_excess
+        self._clock = clock or SystemClock()
+        self.monotonic = self._clock.monotonic
+        excesses = self.shared.excesses
+        self.coming_in = ComingIn(self._clock, lambda: excesses.note(Bound.RECEIVED_BYTES), bound=RECEIVED_BYTES)
+        self.unsent = Unsent(
+            self._clock,
+            lambda: excesses.note(Bound.UNSENT_BYTES),
+            bound=UNSENT_BYTES,
+            contents=self.shared.contents,
+        )
         self.methods = Methods(inline)
         self.pushes = Pushes()
         self.loop: asyncio.AbstractEventLoop
@@ -73,6 +100,9 @@ class LaneServer:
         self._handshakes: Handshakes | None = None
         self._background: list[asyncio.Task[None]] = []
         self._connections: set[LaneConnection] = set()
+        self._other: OtherWire | None = None
+        self._undecided: dict[UndecidedConnection, None] = {}
+        """Connections to a port of two wires that have not shown theirs, the oldest first."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self._is_empty = asyncio.Event()
@@ -100,6 +130,10 @@ class LaneServer:
         self._context = context
         return self.add_insecure_port(address)
 
+    def share_port(self, other: OtherWire) -> None:
+        """Serve another wire on the same port; before :meth:`start`."""
+        self._other = other
+
     @property
     def is_secured(self) -> bool:
         """Return whether connections are above TLS."""
@@ -113,15 +147,19 @@ class LaneServer:
             self._factory(), sock=self._socket, backlog=BACKLOG, start_serving=False
         )
         await self._server.start_serving()
-        self._background.append(self.loop.create_task(self._sweep()))
+        self._background += (self.loop.create_task(self._sweep()), self.loop.create_task(self.coming_in.run()))
 
     def _factory(self) -> Callable[[], asyncio.Protocol]:
         """Return the factory of connections."""
         if self._context is None:
-            return lambda: LaneConnection(self)
-        self._handshakes = handshakes = Handshakes(self._context, permissive=False, monotonic=self.loop.time)
+            return self._connection
+        permissive = self._other is not None and self._other.is_permissive
+        self._handshakes = handshakes = Handshakes(self._context, permissive=permissive, monotonic=self.monotonic)
         self._background.append(self.loop.create_task(handshakes.run()))
-        return lambda: TlsConnection(LaneConnection(self), handshakes)
+        return lambda: TlsConnection(self._connection(), handshakes)
+
+    def _connection(self) -> LaneConnection | UndecidedConnection:
+        return LaneConnection(self) if self._other is None else UndecidedConnection(self, self._other)
 
     async def stop(self, grace: float | None) -> None:
         """Accept nothing, let calls end within ``grace`` seconds, then cancel them."""
@@ -132,6 +170,8 @@ class LaneServer:
             self._server.close()
         for task in self._background:
             task.cancel()
+        for undecided in list(self._undecided):
+            undecided.abort("stopping")
         for connection in list(self._connections):
             connection.drain()
         with contextlib.suppress(TimeoutError):
@@ -157,6 +197,22 @@ class LaneServer:
         self._connections.add(connection)
         return True
 
+    def begun(self, connection: UndecidedConnection) -> bool:
+        """Register a connection whose wire is not known; at the limit the oldest such connection is closed for it."""
+        if self._is_stopping:
+            return False
+        if len(self._connections) + len(self._undecided) >= self._max_connections:
+            self.shared.excesses.note(Bound.CONNECTIONS)
+            if not self._undecided:
+                return False
+            next(iter(self._undecided)).abort("limit")
+        self._undecided[connection] = None
+        return True
+
+    def decided(self, connection: UndecidedConnection) -> None:
+        """Unregister a connection whose wire is known, or that has ended."""
+        self._undecided.pop(connection, None)
+
     def closed(self, connection: LaneConnection) -> None:
         """Unregister a connection."""
         self._connections.discard(connection)
@@ -176,20 +232,31 @@ class LaneServer:
     # --- what only time shows ---------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
+        before = self.monotonic()
         while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            now = self.loop.time()
+            await self._clock.sleep(SWEEP_SECONDS)
+            now = self.monotonic()
+            interval, before = now - before, now
             if self._handshakes is not None:
                 self._handshakes.close_overdue()
-            for connection in list(self._connections):
+            for undecided in [each for each in self._undecided if now - each.opened_at > self._handshake_seconds]:
+                undecided.abort("handshake")
+            for number, connection in enumerate(list(self._connections), 1):
                 self._check(connection, now)
+                if connection.waiting is not None or connection.buffered:
+                    connection.check_waiting(now, interval, late=max(0.0, interval - SWEEP_SECONDS - LATE_SECONDS))
+                if number % SWEPT_TOGETHER == 0:
+                    await asyncio.sleep(0)
 
     def _check(self, connection: LaneConnection, now: float) -> None:
         """Close a connection that never began, that is idle, or whose client is not there."""
         connection.http2.forget_rates(now)
         if connection.has_calls:
             connection.used_at = now
-        if not connection.http2.is_acknowledged and now - connection.opened_at > self._handshake_seconds:
+        if connection.http2.over is not None:
+            if now - connection.received_at > CLOSING_SECONDS:
+                connection.abort()
+        elif not connection.http2.is_acknowledged and now - connection.opened_at > self._handshake_seconds:
             self.shared.excesses.note(Bound.HANDSHAKES)
             connection.abort()
         elif connection.pinged_at is not None:

@@ -107,7 +107,8 @@ class CallMetrics:
         self.http2_limits = Tallies(
             f"{prefix}_http2_limits_reached",
             "Limits that clients of the lane reached, by limit: resets, pings, settings, window_updates, empty_frames, "
-            "ignored_frames, continuations, header_bytes, streams, unsent, connections, handshakes",
+            "ignored_frames, continuations, header_bytes, streams, unsent, connections, handshakes, slow_requests, "
+            "received_bytes, unread_responses, unsent_bytes",
             ["limit"],
             registry=registry,
         )

@@ -351,7 +351,7 @@ class HandlerTable:
 class _KeptOpen:
     """The stream of a subscription on a listener that needs no task for it. One per watch: it is small."""
 
-    __slots__ = ("_caller", "_context", "_is_over", "_method", "_subscription", "_table")
+    __slots__ = ("_caller", "_context", "_is_over", "_method", "_table", "subscription")
 
     def __init__(
         self,
@@ -364,25 +364,18 @@ class _KeptOpen:
         self._table = table
         self._method = method
         self._context = context
-        self._subscription = subscription
+        self.subscription = subscription
         self._caller = caller
         self._is_over = False
 
     def begin(self) -> None:
         self._table.add_kept(self, self._caller)
         self._context.keep_open(self)
-        self._subscription.attach(self)
+        self.subscription.attach(self)
         self.wake()
 
     def wake(self) -> None:
         self._context.wake()
-
-    def next_response(self) -> bytes | None:
-        try:
-            return self._subscription.next_response()
-        except Exception as error:  # noqa: BLE001  # every error becomes a status
-            self.end(error)
-            return None
 
     def end(self, why: Exception) -> None:
         if self._is_over:
@@ -403,7 +396,7 @@ class _KeptOpen:
 
     def _release(self) -> None:
         self._is_over = True
-        self._subscription.close()
+        self.subscription.close()
         self._table.remove_kept(self, self._caller)
 
 

@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from pointsman.daemon.access.access import Access, Rules
 from pointsman.daemon.lane.lane_server import LaneServer
+from pointsman.daemon.lane.undecided_connection import OtherWire
 from pointsman.daemon.monitoring import CannotListen
 from pointsman.daemon.rpc.handler_table import HandlerTable
 from pointsman.daemon.rpc.listeners import GRPCIO
@@ -97,6 +98,11 @@ class RpcServer:
             return self._server.add_insecure_port(listen)
         except RuntimeError as error:
             raise CannotListen(f"cannot listen on {listen}: is it this machine's address, and free?") from error
+
+    def share_port(self, other: OtherWire) -> None:
+        """Serve another wire on the bound port as well; the listener must be the lane."""
+        assert isinstance(self._server, LaneServer), "the configuration refuses it"  # noqa: S101
+        self._server.share_port(other)
 
     async def start(self, services: Sequence[Service]) -> None:
         """Serve. gRPC checks the services in this order for each call."""

@@ -221,6 +221,10 @@ class TlsConnection(asyncio.Protocol):
 
     # --- transport interface ----------------------------------------------------------------------------------
 
+    def set_protocol(self, connection: SecuredConnection) -> None:
+        """Continue with another connection to the same peer."""
+        self._connection = connection
+
     def write(self, data: bytes) -> None:
         """Encrypt and send."""
         if self._tls is None:

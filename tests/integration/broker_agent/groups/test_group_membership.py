@@ -98,7 +98,7 @@ async def test_leaving_a_group_applies_immediately_and_the_end_of_the_stream_cha
     assert await consumer.leave() == ["g"]
     assert await consumer.leave() == []
     assert ids(agent) == []
-    assert agent.groups.membership_changes() == {"g": 2, "h": 2}
+    assert agent.groups.membership_changes() == {"g": (2, 2), "h": (2, 2)}
     await consumer.crash()
     await eventually(lambda: not agent.groups._streams)
     await clock.advance(5.0)

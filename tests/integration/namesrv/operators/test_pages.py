@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 from collections import Counter
@@ -23,7 +24,7 @@ from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import MonitoringConfig, PeersConfig, RemotingConfig
 from pointsman_namesrv.slices import Slices
-from pointsman_namesrv.web import page_documents, peer_comparison
+from pointsman_namesrv.web import page_documents, page_source, peer_comparison
 from pointsman_namesrv.web.page_rendering import PAGE_POLICY, SCRIPT
 from tests.kit.access_tokens import TokenFolder
 from tests.kit.broker.rocketmq.peer import remoting_peer
@@ -60,6 +61,9 @@ async def register(
     return await peer.register(*topics, who=who, **more)
 
 
+CHANGED = {"membership_changes": 2, "membership_changes_in_hour": 7}
+
+
 def measured() -> bytes:
     stats = messages.QueueStats(
         queue_count=4,
@@ -68,7 +72,9 @@ def measured() -> bytes:
         top_put_rates=[messages.QueuePuts(topic="orders", queue_id=3, put_rate=18.0)],
         top_lags=[messages.QueueLag(group="%g", topic="orders", queue_id=3, lag=900)],
         top_topics=[messages.TopicTotals(topic="orders", queue_count=4, put_rate=20.0, highest_put_rate=18.0)],
-        top_groups=[messages.GroupTotals(group="%g", topic="orders", queue_count=4, lag=900, stuck_queue_count=1)],
+        top_groups=[
+            messages.GroupTotals(group="%g", topic="orders", queue_count=4, lag=900, stuck_queue_count=1, **CHANGED)
+        ],
     )
     return messages.LiveQueues(stats=stats).SerializeToString()
 
@@ -198,7 +204,7 @@ async def test_the_page_of_a_broker_explains_it_as_why_does(server: NameServerAp
             ["An operator wiped the write permission of c2/-t.", "Queue 3 of topic orders on a gets 18.0"],
         ),
         ("/topics/paid", ["No broker that has it is up", "c2/gone/0 GONE SILENCE"]),
-        ("/groups/%25g", ["900", "pointsmanctl --namesrv", "offsets %g"]),
+        ("/groups/%25g", ["900", "1 2, 7", "pointsmanctl --namesrv", "offsets %g", "--output=json group %g"]),
         ("/events?kind=EXPIRED", ["1 to 1 of 1 events", "c2/gone/0"]),
         ("/brokers/c1/sick", ["A maintenance window of this broker name is open for another", "by zoe"]),
         ("/brokers/c2/-t", ["An operator wiped the write permission of its topics", "why --cluster=c2 -- -t"]),
@@ -284,6 +290,25 @@ async def test_filters_and_pages_need_no_further_walk(clock: ManualClock, monkey
         assert walks == {"page fleet": 2, "page events": 2, "page live": 1}
 
 
+async def test_only_the_first_page_waits_for_measurements_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(*arguments: Any) -> Any:
+        begun.set()
+        await may_end.wait()
+        return await page_documents.live(*arguments)
+
+    monkeypatch.setattr(page_documents, "BUILDS", {**page_documents.BUILDS, "page live": slow})
+    monkeypatch.setattr(page_source, "SOON_SECONDS", 60.0)
+    async with running_name_server() as app:
+        first = asyncio.create_task(ask(app.monitoring_port, "/"))
+        await begun.wait()
+        assert "are being read" in text_of(await ask(app.monitoring_port, "/"))
+        assert not first.done()
+        may_end.set()
+        assert "are being read" not in text_of(await first)
+
+
 async def test_topics_are_counted_again_only_after_a_change(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
@@ -325,6 +350,7 @@ async def test_a_broker_that_only_another_name_server_lost_is_marked(monkeypatch
             assert f"At {other.addr}" in shown
             assert f"Name server {other.addr} does not route brokers that are UP here: c1/b/0." in shown
             assert page.body.count(b">NOT ROUTED<") == 1
+            assert f"pointsmanctl --namesrv {app.addr},{other.addr} brokers" in shown
             broker = await ask(app.monitoring_port, "/brokers/c1/b")
             assert f"at {other.addr} NOT ROUTED" in text_of(broker)
             assert 'href="https://grafana/d?b=b"' in broker.body.decode()

@@ -13,6 +13,7 @@ import pytest
 from google.protobuf.message import Message
 from grpc_status import rpc_status
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.error_details import read_status
 from pointsman_namesrv.app import NameServerApp
@@ -94,6 +95,17 @@ async def test_an_unset_old_value_is_null_and_an_unknown_one_absent(served: Serv
 
     assert (put.HasField("before"), put.before.WhichOneof("kind")) == (True, "null_value")
     assert (evicted.event, evicted.HasField("before"), evicted.undo) == ("UNREGISTERED", False, "")
+
+
+async def test_closed_files_of_earlier_runs_are_indexed_a_minute_after_the_start(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    async with serving(clock=clock, history=tmp_path) as (_, peer):
+        await peer.register("orders", who=wire.identity("broker-a"))
+    async with serving(clock=clock, history=tmp_path) as (app, _):
+        await eventually(lambda: app.parts.memory.state == "READ")
+        assert not list((tmp_path / "index").rglob("*.json"))
+        await eventually(lambda: list((tmp_path / "index").rglob("*.json")), clock=clock, step=5.0)
 
 
 async def test_more_questions_than_may_wait_are_refused_with_the_time_to_retry(served: Served) -> None:

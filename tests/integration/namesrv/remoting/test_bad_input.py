@@ -9,7 +9,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from pointsman.daemon import waiting_bytes
 from pointsman.daemon.monitoring import CannotListen
+from pointsman.daemon.waiting_bytes import FRAME_SECONDS, RELIEF_SECONDS, SLOW_SECONDS
 from pointsman.manual_clock import ManualClock
 from pointsman.rocketmq.frames import BINARY_FORM, MAX_FRAME_BYTES
 from pointsman_namesrv.app import NameServerApp
@@ -17,8 +19,6 @@ from pointsman_namesrv.config import RemotingConfig, RoutesConfig
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.core.staging import COMING_IN_LIMIT
 from pointsman_namesrv.remoting import remoting_server as shell
-from pointsman_namesrv.remoting import waiting_bytes
-from pointsman_namesrv.remoting.waiting_bytes import FRAME_SECONDS, RELIEF_SECONDS, SLOW_SECONDS
 from tests.kit.broker.rocketmq import frames as recorded
 from tests.kit.broker.rocketmq.frames import ask, broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
@@ -185,7 +185,7 @@ def half_frame(size: int) -> bytes:
 async def test_frames_that_never_end_are_bounded_together_and_a_fast_one_only_waits(
     server: NameServerApp, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting_bytes, "COMING_IN_BYTES", 300_000)
+    running(server).coming_in.bound = 300_000
     monkeypatch.setattr(waiting_bytes, "MOST_COMING_IN", 5.0)  # one read may be that much
     table = {f"a-topic-with-a-long-name-{i}": topic_config("t") for i in range(2_000)}
     frame = register(body=register_body(table))
@@ -218,7 +218,7 @@ async def test_frames_that_never_end_are_bounded_together_and_a_fast_one_only_wa
 async def test_half_frames_keep_no_broker_out(
     server: NameServerApp, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting_bytes, "COMING_IN_BYTES", 400_000)
+    running(server).coming_in.bound = 400_000
     monkeypatch.setattr(waiting_bytes, "MOST_COMING_IN", 5.0)  # one read may be that much
     table = {f"a-topic-with-a-long-name-{i}": topic_config("t") for i in range(1_000)}
     async with AsyncExitStack() as open_:
@@ -274,10 +274,8 @@ def running(server: NameServerApp) -> shell.RemotingServer:
     return server.parts.remoting
 
 
-async def test_clients_that_do_not_read_are_not_read_either_and_have_a_common_limit(
-    server: NameServerApp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(waiting_bytes, "UNSENT_BYTES", 6_000_000)
+async def test_clients_that_do_not_read_are_not_read_either_and_have_a_common_limit(server: NameServerApp) -> None:
+    running(server).unsent.bound = 6_000_000
     table = {f"a-topic-with-a-long-name-{i}": topic_config("t") for i in range(2_000)}
     async with remoting_peer(server.remoting_addr) as broker:
         broker.send(register(body=register_body(table)))
@@ -288,7 +286,7 @@ async def test_clients_that_do_not_read_are_not_read_either_and_have_a_common_li
             most = max(c.unsent for c in running(server)._connections)
             assert most < 2_000_000
             assert await broker.is_answered()
-        monkeypatch.setattr(waiting_bytes, "UNSENT_BYTES", 100)
+        running(server).unsent.bound = 100
         async with remoting_peer(server.remoting_addr) as deaf:
             deaf.send(ask(206) * 1_000)
             await eventually(lambda: closed(server, "limit") == 1)
@@ -296,9 +294,9 @@ async def test_clients_that_do_not_read_are_not_read_either_and_have_a_common_li
 
 
 async def test_clients_that_read_nothing_of_a_large_response_keep_out_none_that_reads(
-    server: NameServerApp, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    server: NameServerApp, clock: ManualClock
 ) -> None:
-    monkeypatch.setattr(waiting_bytes, "UNSENT_BYTES", 3_000_000)
+    running(server).unsent.bound = 3_000_000
     table = {f"{'a-topic-with-a-long-name' * 4}-{i}": topic_config("t") for i in range(15_000)}
     async with AsyncExitStack() as open_:
         broker = await open_.enter_async_context(remoting_peer(server.remoting_addr))

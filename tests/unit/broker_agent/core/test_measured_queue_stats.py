@@ -20,6 +20,7 @@ from pointsman_agent.core.measured_queue_stats import (
     QueueMeter,
     Tally,
 )
+from pointsman_agent.core.membership_changes import ChangeCounts
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.queue_stats.collector import LiveQueues
 from pointsman_agent.queue_stats.reporter import MAX_LIVE_BYTES, from_status, to_live_message, to_message
@@ -154,7 +155,7 @@ def test_a_lag_is_the_distance_of_the_committed_offset_from_the_end_and_never_ne
     stats = tally.finish()
 
     assert [astuple(each) for each in stats.top_lags] == [("g", "orders", 0, 10, 1.5, 40, None)]
-    assert [astuple(each) for each in stats.top_groups] == [("g", "orders", 3, 10, 10, 0, 4.5, None, 0, 0, 0)]
+    assert [astuple(each) for each in stats.top_groups] == [("g", "orders", 3, 10, 10, 0, 4.5, None, 0, 0, 0, 0)]
     assert stats.lag == 10
 
 
@@ -280,7 +281,9 @@ def test_a_message_contains_all_measurements() -> None:
     tally = Tally()
     tally.add_queue(QueueKey("orders", 3), depth=9, put_rate=1.25, seconds=600.5)
     tally.add_commit("g", QueueKey("orders", 3), 5, max_offset=9, put_rate=1.25, commit_rate=0.5)
-    stats = tally.finish(unmeasured=1, members={"g": 2}, changes={"g": 21}, stuck={("g", "orders"): 1})
+    stats = tally.finish(
+        unmeasured=1, members={"g": 2}, changes={"g": ChangeCounts(21, 40)}, stuck={("g", "orders"): 1}
+    )
     (puts,), (lag,) = stats.top_put_rates, stats.top_lags
     known = replace(stats, top_put_rates=(replace(puts, bytes=512),), top_lags=(replace(lag, oldest_unread=1.5),))
 
@@ -320,6 +323,7 @@ def test_a_message_contains_all_measurements() -> None:
                 commit_rate=0.5,
                 stuck_queue_count=1,
                 membership_changes=21,
+                membership_changes_in_hour=40,
             )
         ],
     )

@@ -18,7 +18,7 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.model import GroupKey
-from pointsman_namesrv.history import newest_rows
+from pointsman_namesrv.history import newest_rows, past_lines
 from pointsman_namesrv.history.folder import history_files
 from pointsman_namesrv.history.newest_rows import NewestRows, Question
 from tests.kit.history.past_runs import BEGAN, PastRun, question_about
@@ -120,7 +120,7 @@ def test_a_huge_file_is_skipped_and_counted(tmp_path: Path, monkeypatch: pytest.
 
 def test_an_overlong_line_costs_that_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newest_rows, "MAX_LINE_BYTES", 2_000)
-    monkeypatch.setattr(newest_rows, "CHUNK_BYTES", 1_000)
+    monkeypatch.setattr(past_lines, "PIECE_BYTES", 1_000)
     long = broker_event(name="long", detail={"text": "x" * 10_000})
     PastRun(tmp_path, "b1").add(broker_event(name="a"), long, broker_event(name="b"), uptime=1.0).close()
     rows, reading = read(question_about(tmp_path))

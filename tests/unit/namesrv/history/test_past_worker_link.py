@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pointsman.clock import SystemClock
+from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.history import past_worker_link
 from pointsman_namesrv.history.past_worker_link import (
     MAX_WAITING,
@@ -23,7 +24,7 @@ from pointsman_namesrv.history.past_worker_link import (
 )
 from pointsman_namesrv.node_metrics import PastMetrics
 from tests.kit.history.own_files import write_own_files
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, running
 from tests.spark.histories import NameServer, broker, moment
 
 QUESTION = {"kind": "broker", "broker_name": "a", "at": moment(60).isoformat(), "limit": 10}
@@ -156,6 +157,32 @@ async def test_closed_files_are_indexed_while_no_question_waits(link: PastWorker
 
     await eventually(lambda: len(list((tmp_path / "index").rglob("*.json"))) == 1)
     assert await link.ask(QUESTION)
+
+
+async def test_closed_files_are_indexed_before_the_first_question_and_after_a_worker_was_killed(
+    tmp_path: Path, registry: CollectorRegistry, clock: ManualClock
+) -> None:
+    read = asyncio.Event()
+
+    async def until_read() -> None:
+        await read.wait()
+
+    def indexes() -> int:
+        return len(list((tmp_path / "index").rglob("*.json")))
+
+    link = PastWorkerLink(tmp_path, node="ns1:9876", clock=clock, metrics=PastMetrics(registry))
+    write_own_files(tmp_path, NameServer(boot_id="b2").start(moment(86_500)).rows, is_open=False)
+    async with running(link.run(until_read)):
+        await clock.advance(3 * past_worker_link.IDLE_SECONDS)
+        assert starts(registry) == 0, "the start reads the history"
+        read.set()
+        await eventually(lambda: indexes() == 1, clock=clock, step=past_worker_link.IDLE_SECONDS)
+        assert starts(registry) == 1
+        os.kill(pid_of(link), signal.SIGKILL)
+        write_own_files(tmp_path, NameServer(boot_id="b3").start(moment(172_900)).rows, is_open=False)
+        await eventually(lambda: indexes() == 2, clock=clock, step=past_worker_link.IDLE_SECONDS)
+        assert (starts(registry), outcomes(registry, "completed")) == (2, 0)
+    await link.stop()
 
 
 async def test_a_malformed_question_is_a_failure_and_no_end(link: PastWorkerLink, registry: CollectorRegistry) -> None:

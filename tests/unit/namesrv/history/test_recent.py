@@ -36,6 +36,16 @@ def test_data_found_at_the_start_is_kept_where_nothing_else_is_known() -> None:
     assert seqs(remember(RecentEvents(), broker_event(), found).of("a")) == [1]
 
 
+def test_the_events_of_a_name_alone_are_without_those_of_its_cluster_and_restarts() -> None:
+    of_cluster = Event(kind=EventKind.GUARD_ON, group=GroupKey("c1", ""))
+    others = (of_cluster, broker_event(name="b"), Event(kind=EventKind.NAMESRV_STARTED))
+    recent = remember(RecentEvents(), broker_event(), *others, broker_event(EventKind.RESTARTED))
+
+    assert [key.broker_name for key in recent.names()] == ["", "b", "a"]
+    assert [record.seq for record in recent.own(GroupKey("c1", "a"))] == [1, 5]
+    assert recent.own(GroupKey("c1", "other")) == ()
+
+
 def test_recent_events_are_bounded_by_broker_and_by_name() -> None:
     recent = remember(RecentEvents(per_broker=2, in_all=3), *(broker_event(name=name) for name in "abaac"))
 

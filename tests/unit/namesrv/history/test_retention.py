@@ -67,6 +67,19 @@ def test_too_many_bytes_remove_the_oldest_files_of_the_oldest_day_and_no_more_th
     assert counted["bytes"] == 2
 
 
+def test_the_index_of_a_file_counts_and_is_removed_with_it(tmp_path: Path) -> None:
+    lay(tmp_path, "03-08/n-b-1.jsonl.gz", "03-09/n-b-2.jsonl.gz", "03-10/n-b-3.jsonl.gz")
+    for name in files_in(tmp_path):
+        index = tmp_path / "index" / f"{name}.json"
+        index.parent.mkdir(parents=True)
+        index.write_bytes(b"x" * 50)
+
+    assert len(enforce(tmp_path, max_bytes=450)[0]) == 3
+    assert enforce(tmp_path, max_bytes=440)[0] == ["03-09/n-b-2.jsonl.gz", "03-10/n-b-3.jsonl.gz"]
+    indexes = sorted(path.name for path in (tmp_path / "index").rglob("*.json"))
+    assert indexes == ["n-b-2.jsonl.gz.json", "n-b-3.jsonl.gz.json"]
+
+
 def test_open_files_of_this_or_another_running_node_count_and_are_never_removed(tmp_path: Path) -> None:
     lay(tmp_path, "03-10/n-b-1.jsonl", "03-10/other-b-1.jsonl", "03-10/.n-b-0.jsonl.gz")
     lay(tmp_path, "03-01/ours-b-1.jsonl", age=timedelta(days=9))

@@ -76,3 +76,15 @@ def test_a_page_of_very_many_rows_is_that_of_all_sorted(page: str, is_descending
     rows = [(number * 7_919) % 1_999 // 2 for number in range(1_999)]
     expected = paged(sorted(rows, reverse=is_descending), query(page=page))
     assert sorted_page(rows, lambda row: (row,), query(page=page), is_descending=is_descending) == expected
+
+
+def test_a_column_of_numbers_is_sorted_by_the_highest_first_and_then_the_other_way_round() -> None:
+    titles = {"name": "Name", "lag": "Lag"}
+
+    def paths(sort: str) -> list[str]:
+        columns = columns_of(PageQuery("/", {"sort": sort}), titles, default="name", highest_first=("lag",))
+        return [columns[name].path for name in titles]
+
+    assert paths("") == ["/?sort=-name", "/?sort=-lag"]
+    assert paths("-lag") == ["/?sort=name", "/?sort=lag"]
+    assert paths("lag") == ["/?sort=name", "/?sort=-lag"]

@@ -53,6 +53,32 @@ def test_a_replica_has_its_state_and_outage_of_the_moment(server: NameServer, tm
     assert [outage.ended_at for outage in page.outages] == [None]
 
 
+def test_a_replica_has_its_times_out_of_the_routes_and_its_penalty_before_the_moment(tmp_path: Path) -> None:
+    server = NameServer().start(moment(0))
+    about = broker("a") | {"zone": "z1", "host": "", "broker_version": ""}
+    server.say("REGISTERED", moment(1), about, data_version="0.0.1")
+    server.say("TOPICS", moment(1), about, detail=FULL)
+    server.say("EXPIRED", moment(60), about, reason="SILENCE")
+    server.say("REGISTERED", moment(90), about, detail={"owner": "team-a"})
+    for second in (100, 120, 140, 160):
+        server.say("PROBE_FAILED", moment(second), about, reason="REFUSED", detail={"probe": MARKUP})
+        server.say("RECOVERED", moment(second + 10), about, reason="PROBE")
+    found = recorded(server, tmp_path, moment(200), kind="broker", broker_name="a", cluster="c1")
+    page = past_broker_page(found, ("c1", "a"), QUERY)
+
+    (replica,) = page.replicas
+    assert [bar.kind for bar in replica.day] == ["unknown", "out", "out", "out", "out", "out"]
+    assert replica.day[1].title == "out from 03-02 00:01:00 to 03-02 00:01:30 UTC: EXPIRED SILENCE"
+    assert replica.curve is not None
+    assert replica.curve.highest == replica.curve.now > 4_900
+    assert (page.owner, page.dashboard) == ("team-a", "https://grafana/c1/a")
+    html = rendered("past_broker.html", page, tab="/").decode()
+    assert "Flap penalty then 4,9" in html
+    assert "Flapping above 3,000 (upper line) until below 1,000" in html
+    reason = "its probe failed: strong evidence, the broker refuses to serve: &lt;b onclick=x&gt;"
+    assert html.count(f'data-label="Reason" class="long">{reason}') == 4
+
+
 def test_a_topic_has_its_queues_of_the_moment_and_its_brokers_lead_to_it(server: NameServer, tmp_path: Path) -> None:
     server.say("PERM_CHANGED", moment(70), {"cluster": "c1", "broker_name": "b"}, detail={"writable": False})
     found = recorded(server, tmp_path, moment(90), kind="route", topic="orders")

@@ -1,31 +1,30 @@
-"""Bytes that wait in connections of RocketMQ's wire: incomplete frames, and responses that are not read.
+"""Bytes that wait in connections of either wire: requests that are not complete, and responses that are not read.
 
-Each kind has a bound for all connections together. At the bound the slowest connection is closed: the one whose frame
-comes in at the lowest rate, or that has read nothing for longest. One that is fast only has to wait, so peers that send
-half frames or read nothing keep out no broker, however many frames or topics it has. With grants, the identity that
-holds most is the first to lose a connection.
+Each kind has a bound for all connections of a wire together. At the bound the slowest connection is closed: the one
+whose frame comes in at the lowest rate, or that has read nothing for longest. One that is fast only has to wait, so
+peers that send half frames or read nothing keep out no broker, however many frames or topics it has. With grants, the
+identity that holds most is the first to lose a connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sized
+from typing import Any, Protocol
 
 from pointsman.clock import Clock
-from pointsman.rocketmq.frames import ReadyResponse
-from pointsman_namesrv.core.model import BrokerIdentity
+from pointsman.http2.http2_stream import UnsentContents
 
 COMING_IN_BYTES = 32 * 1024 * 1024
-"""Bound on incomplete and waiting frames of all connections together."""
+"""Bound on incomplete and waiting frames of all connections together; a wire may have another."""
 MOST_COMING_IN = 1.5
 """How far beyond the bound fast connections may get before they have to wait. Beyond that the slowest is closed, even
 if its frame began a moment ago: on a slow machine half frames are not old yet when honest ones arrive."""
 ROOM_PART = 8
 """At the bound, slow connections are closed until this part of it is free."""
 UNSENT_BYTES = 32 * 1024 * 1024
-"""Bound on unread responses of all connections together."""
+"""Bound on unread responses of all connections together; a wire may have another."""
 FRAME_SECONDS, FIRST_BYTES, BYTES_PER_SECOND = 10.0, 64 * 1024, 32_000.0
 """A frame has this time for its first bytes, and must then arrive at this rate."""
 SLOW_SECONDS = 1.0
@@ -73,13 +72,17 @@ class ReadingTime:
 
     def is_overdue(self, received: int, now: float) -> bool:
         """Return whether a frame with ``received`` bytes takes too long."""
-        return self.seconds(now) > FRAME_SECONDS + max(0, received - FIRST_BYTES) / BYTES_PER_SECOND
+        return is_overdue(self.seconds(now), received)
+
+
+def is_overdue(seconds: float, received: int) -> bool:
+    """Return whether a frame with ``received`` bytes takes too long."""
+    return seconds > FRAME_SECONDS + max(0, received - FIRST_BYTES) / BYTES_PER_SECOND
 
 
 class Waiting(Protocol):
     """A connection as these bounds need it."""
 
-    held: dict[BrokerIdentity, None]
     group: str
     """The identity that it counts for; empty: itself."""
     reading: ReadingTime
@@ -87,6 +90,10 @@ class Waiting(Protocol):
     """When its peer last read, while :attr:`unsent` is not 0."""
     unsent: int
     """Unread bytes, while it is paused for them."""
+
+    @property
+    def held(self) -> Mapping[Any, None]:
+        """Return the brokers that it holds: then it is the last to be closed."""
 
     @property
     def waiting(self) -> int:
@@ -105,8 +112,9 @@ class Waiting(Protocol):
 class ComingIn:
     """Incomplete frames. :meth:`run` must run; ``count_limit`` counts connections that were closed at the bound."""
 
-    def __init__(self, clock: Clock, count_limit: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, count_limit: Callable[[], None], *, bound: int = COMING_IN_BYTES) -> None:
         self.total = 0
+        self.bound = bound
         self._clock = clock
         self._count_limit = count_limit
         self._incomplete: dict[Waiting, None] = {}
@@ -123,22 +131,22 @@ class ComingIn:
             self._incomplete.pop(connection, None)
             self._read_again(connection)
         if by < 0:
-            if self._held and self.total <= COMING_IN_BYTES:
+            if self._held and self.total <= self.bound:
                 self._read_again(next(iter(self._held)))
-        elif self.total > COMING_IN_BYTES:
+        elif self.total > self.bound:
             self._is_at_bound.set()
             self._relieve()
             self._relieve(is_urgent=True)
-            if self.total > COMING_IN_BYTES * MOST_COMING_IN:
+            if self.total > self.bound * MOST_COMING_IN:
                 self._count_limit()
                 connection.abort("limit")
-            elif self.total > COMING_IN_BYTES and self._is_another_read(connection):
+            elif self.total > self.bound and self._is_another_read(connection):
                 self._hold(connection)
 
     async def run(self) -> None:
         """Look at the connections that wait for room, until cancelled."""
         while True:
-            while not self._held and self.total <= COMING_IN_BYTES:
+            while not self._held and self.total <= self.bound:
                 self._is_at_bound.clear()
                 await self._is_at_bound.wait()
             await self._clock.sleep(RELIEF_SECONDS)
@@ -160,8 +168,8 @@ class ComingIn:
         ``is_urgent``: at the most that may come in, and the slowest, however short.
         """
         now = self._clock.monotonic()
-        most = COMING_IN_BYTES * MOST_COMING_IN if is_urgent else COMING_IN_BYTES
-        enough = most if is_urgent else most - COMING_IN_BYTES // ROOM_PART
+        most = self.bound * MOST_COMING_IN if is_urgent else self.bound
+        enough = most if is_urgent else most - self.bound // ROOM_PART
         slow_seconds = 0.0 if is_urgent else SLOW_SECONDS
         while self.total > most:
             seconds = {each: each.reading.seconds(now) for each in self._incomplete}
@@ -191,41 +199,52 @@ class ComingIn:
 
 
 class Unsent:
-    """Responses that are not read: what transports have buffered, and large responses of which the rest is kept."""
+    """Responses that are not read: what transports have buffered, and contents of which the rest is kept."""
 
-    def __init__(self, clock: Clock, count_limit: Callable[[], None]) -> None:
-        self.total = 0
+    def __init__(
+        self,
+        clock: Clock,
+        count_limit: Callable[[], None],
+        *,
+        bound: int = UNSENT_BYTES,
+        contents: UnsentContents | None = None,
+    ) -> None:
+        """``contents``: what is kept; who keeps and drops there calls :meth:`note`."""
+        self.bound = bound
+        self.contents = contents or UnsentContents()
         self._clock = clock
         self._count_limit = count_limit
+        self._buffered = 0
         self._unread: dict[Waiting, None] = {}
-        self._shared = Counter[ReadyResponse]()
+
+    @property
+    def total(self) -> int:
+        """Return the bytes of all connections; connections share contents."""
+        return self._buffered + self.contents.bytes
 
     def note(self, connection: Waiting, by: int) -> None:
         """Count unread bytes of a connection, or with a negative number those that were read."""
-        self.total += by
-        if by < 0:
-            self._unread.pop(connection, None)
-        elif by > 0:
+        self._buffered += by
+        if connection.unsent:
             self._unread[connection] = None
+        else:
+            self._unread.pop(connection, None)
+        if by >= 0 and self.total > self.bound:
             self._relieve(connection)
 
-    def keep(self, connection: Waiting, response: ReadyResponse) -> None:
+    def keep(self, connection: Waiting, content: Sized) -> None:
         """Count a response that is sent in parts; connections share its bytes."""
-        self._shared[response] += 1
-        if self._shared[response] == 1:
-            self.total += len(response)
+        self.contents.keep(content)
+        if self.total > self.bound:
             self._relieve(connection)
 
-    def drop(self, response: ReadyResponse) -> None:
+    def drop(self, content: Sized) -> None:
         """The opposite of :meth:`keep`."""
-        self._shared[response] -= 1
-        if not self._shared[response]:
-            del self._shared[response]
-            self.total -= len(response)
+        self.contents.drop(content)
 
     def _relieve(self, newcomer: Waiting) -> None:
         now = self._clock.monotonic()
-        while self.total > UNSENT_BYTES:
+        while self.total > self.bound:
             stale = {each: each.unsent for each in self._unread if now - each.unread_since >= UNREAD_SECONDS}
             least = min(_of_the_greatest(stale), key=lambda each: each.unread_since, default=newcomer)
             self._count_limit()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pointsman.daemon.waiting_bytes import COMING_IN_BYTES, MOST_COMING_IN, ComingIn, ReadingTime
 from pointsman.manual_clock import ManualClock
-from pointsman_namesrv.core.model import BrokerIdentity
-from pointsman_namesrv.remoting.waiting_bytes import COMING_IN_BYTES, MOST_COMING_IN, ComingIn, ReadingTime
 
 SLOW, FAST = 100_000, 280_000
 """Bytes of a half frame, and of an honest broker's."""
@@ -16,7 +15,7 @@ class Connection:
     """Implements ``Waiting``: an incomplete frame that began now."""
 
     def __init__(self, bytes_: int, coming_in: ComingIn, clock: ManualClock) -> None:
-        self.held: dict[BrokerIdentity, None] = {}
+        self.held: dict[str, None] = {}
         self.group = ""
         self.reading = ReadingTime()
         self.reading.since = clock.now
