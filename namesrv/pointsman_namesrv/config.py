@@ -40,7 +40,7 @@ class ServerConfig:
     stop_grace_seconds: float = 5.0
     """Time that running calls have to finish after SIGTERM."""
     max_connections: int = 18_000
-    """Maximum number of gRPC connections; each takes 17 kB. Further connections are closed."""
+    """Maximum number of gRPC connections; each takes 17 kB, on the lane 2.3 kB. Further connections are closed."""
     warm_up_seconds: float = 45.0
     """Longest warm-up after a start. During the warm-up the response to a query for an unknown topic is UNAVAILABLE,
     not NOT_FOUND. 0: no warm-up. With a snapshot it ends earlier, when all brokers of the snapshot have sent a
@@ -207,7 +207,7 @@ class RoutesConfig:
     watch_coalesce_seconds: float = 0.05
     """Interval at which watchers are notified: changes within one interval reach a watcher as one."""
     max_watchers: int = 8_000
-    """Maximum number of open route watches; each takes 25 to 40 kB."""
+    """Maximum number of open route watches; each takes 25 to 40 kB, on the lane 1.3 to 2 kB."""
     max_watched_topics: int = 400_000
     """Maximum number of topics of all watches together."""
     max_topics_per_watch: int = 1_000

@@ -26,6 +26,7 @@ from tests.bench import (
     remoting,
     rocketmq_messages,
     routes,
+    start_with_history,
     tls_cost,
     watched_fleet,
     watches,
@@ -54,6 +55,7 @@ SUBJECTS = {
     "rocketmq_messages": rocketmq_messages.measure,
     "failover": failover.measure,
     "past": past_of_a_fleet.measure,
+    "start": start_with_history.measure,
 }
 OF_THE_REPORT = {
     "detectors": detectors.measure,

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import cast
 
 from pointsman.http2.frame_codec import (
@@ -26,6 +27,7 @@ from pointsman.http2.header_blocks import EMPTY_TABLE, encode_block
 from pointsman.names import split_addr
 from tests.bench.worker import serve_commands
 from tests.kit.http2.client_frames import REQUEST, data, headers
+from tests.kit.tls_peers import context
 
 WINDOW = 1 << 30
 OPENING = PREFACE + settings_frame({4: WINDOW}) + window_update_frame(0, WINDOW)
@@ -236,9 +238,15 @@ class RawWatching(asyncio.Protocol):
 
 
 async def raw_watchers(
-    pipe: Connection, addr: str, connections: int, *, method: str, requests: Sequence[bytes]
+    pipe: Connection,
+    addr: str,
+    connections: int,
+    *,
+    method: str,
+    requests: Sequence[bytes],
+    authority: Path | None = None,
 ) -> None:
-    """Open ``connections``, each with one stream for each request.
+    """Open ``connections``, each with one stream for each request; over TLS, if there is an authority.
 
     Commands: "open" (until the server has sent ``messages`` on them), "reach" (until a total has arrived;
     returns when), "count".
@@ -247,13 +255,19 @@ async def raw_watchers(
     loop, arrivals = asyncio.get_running_loop(), _Arrivals()
     block = encode_block([(name, method.encode() if name == b":path" else value) for name, value in REQUEST])
     transports: list[asyncio.BaseTransport] = []
+    made = None
+    if authority is not None:
+        made = context(authority)
+        made.set_alpn_protocols(["h2"])
 
     async def open_all(messages: int) -> float:
         waiting = iter(range(connections))
 
         async def some() -> None:
             for _ in waiting:
-                transport, _ = await loop.create_connection(lambda: RawWatching(arrivals, block, requests), host, port)
+                transport, _ = await loop.create_connection(
+                    lambda: RawWatching(arrivals, block, requests), host, port, ssl=made
+                )
                 transports.append(transport)
 
         await asyncio.gather(*(some() for _ in range(CONCURRENT_CONNECTS)))

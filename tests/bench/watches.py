@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 
@@ -22,6 +24,8 @@ from tests.bench.http2_load import raw_watchers
 from tests.bench.report import Report
 from tests.bench.servers import bare_server, name_server
 from tests.bench.worker import Worker, worker
+from tests.kit.certificates import Authority, Files
+from tests.kit.tls_peers import channel, tls_config
 
 WATCHERS = (1_000, 5_000)
 CLIENTS = 4
@@ -32,7 +36,10 @@ COALESCE_MILLISECONDS = 50
 RAW_WATCHERS = {5_000: (5_000, 40), 20_000: (10_000, 200)}
 """Numbers of watchers; each has the number of their connections, and the target in milliseconds."""
 MOST_BYTES = 3_000
-FEWEST_SECONDS_BETWEEN = 1.0
+TLS_WATCHERS = 2_000
+MOST_TLS_BYTES = 40_000
+RAW_PAUSE_SECONDS = 1.0
+"""Between two changes, and before memory is read: the server has nothing left to do."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,32 @@ async def _measure_listeners(report: Report) -> None:
                     is_met=spread.bytes_a_watcher <= MOST_BYTES if is_lane else None,
                 )
 
+    with tempfile.TemporaryDirectory() as folder:
+        authority = Authority(Path(folder))
+        size = await _memory_with_tls(authority, authority.issue("server"))
+    report.figure(
+        f"{TLS_WATCHERS:,} watchers over TLS, lane, memory of the server",
+        f"{size / 1e3:.1f} kB per watcher and connection, without the kernel's",
+        target=f"{MOST_TLS_BYTES / 1e3:g} kB",
+        is_met=size <= MOST_TLS_BYTES,
+    )
+
+
+async def _memory_with_tls(authority: Authority, files: Files) -> float:
+    request = [messages.watch(messages.topic_name(0))]
+    async with (
+        worker(name_server, tls_config(files), listener=LANE) as server,
+        channel(await server.ask("addr"), authority.file) as secured,
+    ):
+        await messages.register(secured, messages.registration(0, topics=1))
+        empty, addr = await server.ask("rss"), await server.ask("addr")
+        async with worker(
+            raw_watchers, addr, TLS_WATCHERS, method=messages.WATCH, requests=request, authority=authority.file
+        ) as watching:
+            await watching.ask("open", clients.FIRST_ANSWERS * TLS_WATCHERS)
+            await asyncio.sleep(RAW_PAUSE_SECONDS)
+            return float(await server.ask("rss") - empty) / TLS_WATCHERS
+
 
 async def _of_listener(listener: str, connections: int, streams: int) -> Spread:
     routes = RoutesConfig(watch_coalesce_seconds=0.0, max_watchers=1_000_000)
@@ -111,16 +144,17 @@ async def _of_listener(listener: str, connections: int, streams: int) -> Spread:
         async with worker(raw_watchers, addr, connections, method=messages.WATCH, requests=requests) as watching:
             received = clients.FIRST_ANSWERS * count
             await watching.ask("open", received)
-            await asyncio.sleep(FEWEST_SECONDS_BETWEEN)
-            memory, cpu, took = await server.ask("rss") - empty, await server.ask("cpu"), list[float]()
+            await asyncio.sleep(RAW_PAUSE_SECONDS)
+            memory, cpu, took = await server.ask("rss") - empty, 0.0, list[float]()
             for _ in range(CHANGES):
-                await asyncio.sleep(FEWEST_SECONDS_BETWEEN)
+                await asyncio.sleep(RAW_PAUSE_SECONDS)
                 received += count
+                before = await server.ask("cpu")
                 reached = watching.begin("reach", received)
                 started = time.monotonic()
                 await topic.change()
                 took.append(await reached - started)
-            cpu = await server.ask("cpu") - cpu
+                cpu += await server.ask("cpu") - before
     return Spread(statistics.median(took) * 1e3, cpu / CHANGES * 1e3, memory / count)
 
 

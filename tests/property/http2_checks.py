@@ -275,6 +275,7 @@ async def _serve(parts: Iterable[bytes]) -> None:
         for _ in range(TURNS):
             await asyncio.sleep(0)
         check_sums(connection.http2)
+        assert connection._calls.keys() <= connection.http2._streams.keys(), "a call is kept after its stream"
         list(frames_of(bytes(sink.written)))
         sink.is_closed = True
         connection.connection_lost(None)

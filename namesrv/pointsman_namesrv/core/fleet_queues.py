@@ -107,7 +107,8 @@ class GroupNow:
                 says = lags + queue_findings.TOO_FEW_QUEUES % (self.member_count, queue_count)
                 yield Finding("too_few_queues", says, queue_findings.CURE_OF_TOO_FEW_QUEUES)
             else:
-                says = f"{lags}, and in {self.behind_queue_count} queues more arrives than it reads"
+                queues = "1 queue" if self.behind_queue_count == 1 else f"{self.behind_queue_count} queues"
+                says = f"{lags}, and in {queues} more arrives than it reads"
                 yield Finding("falling_behind", says, queue_findings.CURE_OF_FALLING_BEHIND % queue_count)
         elif is_widest and self.member_count > queue_count:
             idle = (self.member_count - queue_count, self.member_count, self.group, self.topic, queue_count)

@@ -8,13 +8,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import re
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import date
 from operator import attrgetter, itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
-from pointsman.history.row_format import ROUTINE, Row
+from pointsman.history.row_format import ROUTINE, Row, detail_of
 from pointsman.history.topic_selection import ObserverRows, TopicRows, counted, is_of, joined, lean, mentions
 from pointsman_namesrv.history import past_index
 from pointsman_namesrv.history.folder import (
@@ -31,6 +33,8 @@ from pointsman_namesrv.history.past_lines import Block, Line, lines_of
 
 MAX_ROWS = 50_000
 """Rows that one question may hold in memory; each takes about 1.5 kB."""
+MAX_TOPIC_BYTES = 16 * 1024 * 1024
+"""Rows with topics of one broker name that a question may hold in memory."""
 MAX_CACHED, MAX_CACHED_BYTES = 64, 64 * 1024
 """Indexes that stay in memory, and their size on the disk: those of two days, except the first file of each."""
 MAX_READS = 3
@@ -44,12 +48,25 @@ Group = tuple[str, str]
 """A cluster and a broker name."""
 Place = tuple[int, str, int]
 """Where a row is in the order of a day: the begin of its run on that day, its boot_id, its number."""
+Topics = dict[str, tuple[int, ...]]
+"""Read queues, write queues and permission of each."""
+Replica = tuple[str | None, str | None, int]
+"""Cluster, broker name and broker id."""
+_OWNER = re.compile(rb'"owner": ("(?:[^"\\]|\\.)*")')
+"""In a text of a row the quotation marks would be escaped."""
 FIRST_PLACE: Place = (0, "", 0)
 EVER_US = 2**62
 """A moment after every row."""
 
 
 LAST_PLACE: Place = (EVER_US, "", 0)
+
+
+class Surroundings(NamedTuple):
+    """Where a replica is, and whose; empty: unknown."""
+
+    zone: str
+    owner: str
 
 
 class TooManyRows(Exception):
@@ -336,16 +353,20 @@ class PastFiles:
         self.visit(days, lambda index: index.of_groups(groups), see, with_frequent=False)
         return TopicRows(list(found.values()), self.observers(days, at_us))
 
-    def latest_rows(self, days: Collection[date], at_us: int, *, cluster: str | None) -> TopicRows:
+    def latest_rows(
+        self, days: Collection[date], at_us: int, *, cluster: str | None
+    ) -> tuple[TopicRows, Mapping[Replica, Surroundings]]:
         """Return the last row of each replica up to a moment, in the last run before it, and the rows of that run
-        about itself. Raises TooManyRows, OSError.
+        about itself; and where each replica was and whose. Raises TooManyRows, OSError.
         """
         observers = self.observers(days, at_us)
         run = max((each for each in observers if each.rows), key=attrgetter("first_us"), default=None)
         if run is None:
-            return TopicRows([], [])
+            return TopicRows([], []), {}
         boot_id = run.boot_id
-        latest: dict[tuple[str | None, str | None, int], Line] = {}
+        latest: dict[Replica, Line] = {}
+        owners: dict[Replica, tuple[int, bytes]] = {}
+        """The last owner that a row of each names, as JSON, with the number of the row."""
         own: dict[int, Row] = {}
 
         def see(line: Line) -> None:
@@ -360,6 +381,9 @@ class PastFiles:
             place = (line.cluster, line.broker_name, broker_id)
             if place not in latest or latest[place].seq < line.seq:
                 latest[place] = line
+            owner = _OWNER.search(line.text) if b'"owner": ' in line.text else None
+            if owner is not None and owners.get(place, (0, b""))[0] < line.seq:
+                owners[place] = line.seq, owner[1]
             if len(latest) > MAX_ROWS:
                 raise TooManyRows(MAX_ROWS)
 
@@ -367,8 +391,48 @@ class PastFiles:
             return event not in ROUTINE and event != "TOPICS"
 
         self.visit(days, lambda index: index.of_run(boot_id, has_state, until_us=at_us), see, with_frequent=False)
-        rows = [*own.values(), *(lean(row, "") for line in latest.values() if (row := line.row()) is not None)]
-        return TopicRows(rows, [run])
+        rows, surroundings = list(own.values()), dict[Replica, Surroundings]()
+        for place, line in latest.items():
+            if (row := line.row()) is not None:
+                rows.append(lean(row, ""))
+                _, owner = owners.get(place, (0, b'""'))
+                surroundings[place] = Surroundings(row["zone"] or "", _text_of(owner))
+        return TopicRows(rows, [run]), surroundings
+
+    def topics_of(self, group: Group, days: Collection[date], at_us: int, *, boot_id: str) -> dict[int, Topics]:
+        """Return the topics of each replica of a broker name at a moment, by the rows of one run.
+
+        Raises TooManyRows, OSError.
+        """
+        found: dict[int, Line] = {}
+        size = 0
+
+        def see(line: Line) -> None:
+            nonlocal size
+            is_of_it = line.event == "TOPICS" and (line.cluster, line.broker_name) == group
+            if not is_of_it or line.boot_id != boot_id or line.at_us > at_us or line.seq in found:
+                return
+            found[line.seq] = line
+            size += len(line.text)
+            if size > MAX_TOPIC_BYTES:
+                raise TooManyRows(MAX_ROWS)
+
+        self.visit(days, lambda index: index.of_groups([group]), see, with_frequent=False)
+        tables: dict[int, Topics] = {}
+        for seq in sorted(found):
+            row = found[seq].row()
+            if row is None or row["broker_id"] is None:
+                continue
+            detail, table = detail_of(row), tables.setdefault(row["broker_id"], {})
+            if detail.get("full") is True and detail.get("part") == 1:
+                table.clear()
+            named, removed = detail.get("topics"), detail.get("removed")
+            for topic, queues in named.items() if isinstance(named, dict) else ():
+                if isinstance(queues, list) and len(queues) >= 3 and all(type(each) is int for each in queues):
+                    table[topic] = tuple(queues[:3])
+            for topic in removed if isinstance(removed, list) else ():
+                table.pop(topic, None)
+        return tables
 
     def groups_named(self, broker_name: str, days: Iterable[date], *, cluster: str | None) -> set[Group]:
         """Return the clusters with this broker name in these days. Raises OSError."""
@@ -385,3 +449,10 @@ class PastFiles:
 
         self.visit(days, blocks, see)
         return found
+
+
+def _text_of(quoted: bytes) -> str:
+    """Read a string of JSON; empty for one of a damaged row."""
+    with contextlib.suppress(ValueError):
+        return str(json.loads(quoted))
+    return ""

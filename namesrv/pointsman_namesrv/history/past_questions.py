@@ -3,7 +3,7 @@
 Question in, answer out, both as JSON objects::
 
     {"kind": "route", "topic": "orders", "at": "2026-11-27T03:12:00Z", "cluster": null}
-    {"kind": "broker", "broker_name": "broker-a", "at": "...", "cluster": null, "limit": 50}
+    {"kind": "broker", "broker_name": "broker-a", "at": "...", "cluster": null, "limit": 50, "topics": false}
     {"kind": "fleet", "at": "...", "cluster": null}
     {"kind": "events", "since": "...", "until": "...", "broker_name": null, ..., "limit": 100, "page_token": ""}
     {"kind": "changes", ...}   as events
@@ -17,18 +17,18 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from pointsman.history.operator_changes import CHANGES, operator_change
 from pointsman.history.past_route import rfc3339, route_of
 from pointsman.history.row_format import FIELDS, REPEATED, Row, detail_of, microseconds, moment_of
 from pointsman.history.topic_history import topic_history_of
-from pointsman.history.topic_selection import days_before, mentions
+from pointsman.history.topic_selection import TopicRows, days_before, mentions
 from pointsman_namesrv.history.past_files import PastFiles, Place
 from pointsman_namesrv.history.past_index import FileIndex
 from pointsman_namesrv.history.past_lines import NOT_INDEXED, Block, Line
@@ -37,6 +37,8 @@ MAX_EVENTS = 1_000
 """Longest page."""
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
 """A page ends early at this size, so that it fits into one message."""
+MAX_TOPICS = 5_000
+"""Of a broker name, in an answer about it."""
 BROKER_EVENT_DAYS = 7
 """Days before the moment in which the events of a broker are searched."""
 STEP_DAYS = 7
@@ -102,21 +104,44 @@ def _broker(files: PastFiles, question: Mapping[str, Any]) -> Answer:
     )
     whole_clusters = frozenset(cluster for cluster, _ in groups)
     page = _page(files, events, whole_clusters=whole_clusters)
-    return {
+    brokers = [each for each in seen["brokers"] if each["broker_name"] == name]
+    found = {
         "broker_name": name,
         "at": rfc3339(at),
         "last_row_at": seen["last_row_at"],
         "name_servers": seen["name_servers"],
-        "brokers": [each for each in seen["brokers"] if each["broker_name"] == name],
+        "brokers": brokers,
         "events": page["events"][::-1],
         "first_day": page["first_day"],
-    } | _steps(files, question, cluster=cluster, broker_name=name, whole_clusters=whole_clusters)
+    }
+    if question.get("topics"):
+        found |= _topics(files, rows, brokers, at)
+    return found | _steps(files, question, cluster=cluster, broker_name=name, whole_clusters=whole_clusters)
+
+
+def _topics(files: PastFiles, rows: TopicRows, brokers: Collection[Answer], at: datetime) -> Answer:
+    """Return the topics of the routed replica with the lowest id of a broker name; none without one."""
+    run = max((each for each in rows.observers if each.rows), key=attrgetter("first_us"), default=None)
+    found: list[list[Any]] = []
+    for broker in brokers:
+        group = (broker["cluster"], broker["broker_name"])
+        boot_id = "" if run is None else run.boot_id
+        tables = files.topics_of(group, days_before(at), microseconds(at), boot_id=boot_id)
+        routed = [one["broker_id"] for view in broker["views"] for one in view["replicas"] if one["routed"]]
+        table = tables.get(min(routed), {}) if routed else {}
+        found += ([topic, *queues] for topic, queues in sorted(table.items()))
+    return {"topics": found[:MAX_TOPICS], "topic_count": len(found)}
 
 
 def _fleet(files: PastFiles, question: Mapping[str, Any]) -> Answer:
     """The state of every replica; those of a broker name are unknown where rows are missing."""
     at, cluster = _moment(question["at"]), question.get("cluster")
-    rows = files.latest_rows(days_before(at), microseconds(at), cluster=cluster)
+    rows, surroundings = files.latest_rows(days_before(at), microseconds(at), cluster=cluster)
+
+    def around(broker: Answer, one: Answer) -> Answer:
+        known = surroundings.get((broker["cluster"], broker["broker_name"], one["broker_id"]))
+        return {"zone": "", "owner": ""} if known is None else known._asdict()
+
     seen = route_of(topic_history_of(rows), "", at, cluster=cluster).as_dict()
     return {
         "at": rfc3339(at),
@@ -127,6 +152,7 @@ def _fleet(files: PastFiles, question: Mapping[str, Any]) -> Answer:
                 "cluster": broker["cluster"],
                 "broker_name": broker["broker_name"],
                 **({name: one[name] for name in REPLICA_FIELDS} if view["known"] else dict.fromkeys(REPLICA_FIELDS)),
+                **(around(broker, one) if view["known"] else {"zone": "", "owner": ""}),
             }
             for broker in seen["brokers"]
             for view in broker["views"]

@@ -51,6 +51,8 @@ WAKE_SECONDS = 0.25
 SHORTEST_STEP_SECONDS = 0.001
 PAUSE_RATIO = 3.0
 """Pause after a walk, as a multiple of its length: walks take at most a quarter of the loop."""
+LONGEST_PAUSE_SECONDS = 1.0
+"""A walk to a hundred thousand watches takes seconds, most of them for what the loop does in between."""
 ALWAYS_OBSERVED = 256
 OBSERVED_SHARE = 16
 """With more than ``ALWAYS_OBSERVED`` watchers, the lag of one in 16 writes is observed."""
@@ -121,12 +123,6 @@ class _Watched:
         else:
             at = self.watchers.index(watcher)
             self.counters = (*self.counters[:at], self.counter, *self.counters[at + 1 :])
-
-    def is_behind(self, watcher: Watcher) -> bool:
-        """Return whether a watcher has not been sent the last change."""
-        if isinstance(self.watchers, dict):
-            return self.changed > self.watchers.get(watcher, self.changed)
-        return watcher in self.watchers and self.changed > self.counters[self.watchers.index(watcher)]
 
 
 _Place = tuple[str, str]
@@ -237,7 +233,7 @@ class Watcher:
                 hub.give_back_unread(self)
             hub.writes += 1
             if hub.writes % hub.observed_share == 0:
-                hub.observe_lag(since)
+                hub.lag.observe(hub.clock.monotonic() - since)
         while self.slots and self.task is None:
             watched, since = next(iter(self.slots.items()))
             # A warming node may have lost the topic after this slot was filled; the next change fills it again.
@@ -306,7 +302,7 @@ class WatchHub:
         self._routes = routes
         self._responses = responses
         self._lifecycle = lifecycle
-        self._clock = clock
+        self.clock = clock
         self._node = node
         self._step = max(config.watch_coalesce_seconds, SHORTEST_STEP_SECONDS)
         self._bounds = {
@@ -330,7 +326,7 @@ class WatchHub:
         self._walked_in: NodeState | None = None
         """State at the last walk over all watched topics."""
         self._gauge, self._watched_gauge = metrics.watchers, metrics.watched_topics
-        self._lag = metrics.watch_lag
+        self.lag = metrics.watch_lag
         self._coalesced = metrics.watch_coalesced
 
     @property
@@ -375,7 +371,7 @@ class WatchHub:
     def _open(self, peer: Peer, topics: int) -> Watcher:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of a listener runs in one
-        watcher = Watcher(self, next(self._numbers), peer.addr, peer.key, self._clock.monotonic(), task)
+        watcher = Watcher(self, next(self._numbers), peer.addr, peer.key, self.clock.monotonic(), task)
         try:
             watcher.place = self._take("watchers", watcher, 1)
             watcher.topics = self._take("watched_topics", watcher, topics)
@@ -425,12 +421,9 @@ class WatchHub:
             watched.remove(watcher)
             if not watched.watchers:
                 self._watched.remove(watched)
-        watcher.watched = ()
-        watcher.slots = _NO_SLOTS
-
-    def observe_lag(self, since: float) -> None:
-        """Observe that a change found at this time is written."""
-        self._lag.observe(self._clock.monotonic() - since)
+        watcher.watched, watcher.slots = (), _NO_SLOTS
+        # No cycles: those that exist when the collector's young generations are frozen are never freed.
+        watcher.place = watcher.topics = watcher.unread = watcher.stream = watcher.why = None
 
     def _show_counts(self) -> None:
         self.observed_share = 1 if self.count <= ALWAYS_OBSERVED else OBSERVED_SHARE
@@ -438,7 +431,7 @@ class WatchHub:
         self._watched_gauge.set(self.watched_count)
 
     async def _send_first_state(self, watcher: Watcher, request: WatchTopicRoutesRequest, write: Write) -> None:
-        unchanged, slices = 0, Slices(self._clock, pause=PAUSE_SECONDS)
+        unchanged, slices = 0, Slices(self.clock, pause=PAUSE_SECONDS)
         place, absent, absent_at = (request.cluster, request.zone), list[str](), NOTHING_SENT
         watcher.watched = joined = list[_Watched]()
         for known in request.topics:
@@ -454,7 +447,7 @@ class WatchHub:
                 absent.append(known.topic)
                 absent_at = looked_up_at
             elif watched.message:
-                await self._write(watcher, write, watched.message, since=self._clock.monotonic())
+                await self._write(watcher, write, watched.message, since=self.clock.monotonic())
             # A write that does not block does not yield, and yielding alone does not let queries pass.
             if slices.is_over():
                 await slices.pause()
@@ -464,7 +457,7 @@ class WatchHub:
 
     async def _write_absent(self, watcher: Watcher, topics: list[str], counter: int, write: Write) -> None:
         message = route_codec.absent(topics, boot=self._responses.boot, counter=counter)
-        await self._write(watcher, write, message, since=self._clock.monotonic())
+        await self._write(watcher, write, message, since=self.clock.monotonic())
 
     def _join(self, watcher: Watcher, topic: str, place: _Place, joined: list[_Watched]) -> _Watched:
         watched = self._watched.at(topic, place)
@@ -521,16 +514,16 @@ class WatchHub:
         watcher.writing_since = None
 
     async def _acquire_share(self, watcher: Watcher, size: int) -> Share:
-        bound, until = self._bounds["unread_watch_bytes"], self._clock.monotonic() + ROOM_SECONDS
+        bound, until = self._bounds["unread_watch_bytes"], self.clock.monotonic() + ROOM_SECONDS
         take = partial(bound.take, watcher.key, size, watcher)
         share = take()
         if share is None:
             async with self._room_queue:
                 while (share := take()) is None:
-                    if self._clock.monotonic() >= until:
+                    if self.clock.monotonic() >= until:
                         note = f"the watches of this connection have not read them for {ROOM_SECONDS:g} s"
                         raise Ended(LimitExceeded("unread_watch_bytes", bound.bound, note=note))
-                    await self._clock.sleep(ROOM_STEP_SECONDS)
+                    await self.clock.sleep(ROOM_STEP_SECONDS)
         return share
 
     # --- what changed -----------------------------------------------------------------------------------------
@@ -542,8 +535,8 @@ class WatchHub:
             if not self._watchers:
                 self._has_watchers.clear()
                 await self._has_watchers.wait()
-            await self._clock.sleep(pause)
-            started = self._clock.monotonic()
+            await self.clock.sleep(pause)
+            started = self.clock.monotonic()
             state = self._lifecycle.state
             if state is not self._walked_in:
                 self._walked_in = state
@@ -556,7 +549,8 @@ class WatchHub:
                 for key in groups:
                     await self._walk_group(key)
                 await self._wake()
-            pause = max(self._step, PAUSE_RATIO * (self._clock.monotonic() - started))
+            took = self.clock.monotonic() - started
+            pause = max(self._step, min(PAUSE_RATIO * took, LONGEST_PAUSE_SECONDS))
 
     async def _walk_group(self, key: GroupKey) -> None:
         topics = self._routes.topics_of(key)
@@ -564,20 +558,20 @@ class WatchHub:
 
     async def _walk(self, topics: Iterable[str]) -> None:
         """Check the watched topics among these. The loop runs in between: ``topics`` must not be altered."""
-        paused_at, checks, woken_at = self._clock.monotonic(), 0, self._clock.monotonic()
+        paused_at, checks, woken_at = self.clock.monotonic(), 0, self.clock.monotonic()
         for topic in topics:
             for watched in self._watched.of(topic) or (None,):
                 checks += 1
                 was_slow = watched is not None and self._check(watched)
-                if (was_slow or checks % MAX_COMPARISONS == 0) and self._clock.monotonic() - paused_at > SLICE_SECONDS:
-                    await self._clock.sleep(0)
-                    paused_at = self._clock.monotonic()
+                if (was_slow or checks % MAX_COMPARISONS == 0) and self.clock.monotonic() - paused_at > SLICE_SECONDS:
+                    await self.clock.sleep(0)
+                    paused_at = self.clock.monotonic()
                 if watched is not None and watched.is_fresh:
                     watched.is_fresh = False
                     await self._notify(watched)
-                    if self._clock.monotonic() - woken_at > WAKE_SECONDS:
+                    if self.clock.monotonic() - woken_at > WAKE_SECONDS:
                         await self._wake()
-                        woken_at = self._clock.monotonic()
+                        woken_at = self.clock.monotonic()
 
     def _check(self, watched: _Watched) -> bool:
         """Update its message from the route table; return whether that took more than a comparison."""
@@ -603,7 +597,7 @@ class WatchHub:
 
     def _mark(self, watched: _Watched, digest: bytes) -> None:
         watched.digest, watched.changed = digest, watched.counter
-        watched.found_at = self._clock.monotonic()
+        watched.found_at = self.clock.monotonic()
         watched.is_fresh = True
 
     def _renew_absent(self, watched: _Watched) -> None:
@@ -618,9 +612,12 @@ class WatchHub:
 
     async def _notify(self, watched: _Watched) -> None:
         """Fill a slot of each watcher; :meth:`_wake` wakes them."""
-        paused_at, is_behind, since = self._clock.monotonic(), watched.is_behind, watched.found_at
-        for number, watcher in enumerate(list(watched.watchers), 1):
-            if is_behind(watcher):
+        paused_at, changed, since = self.clock.monotonic(), watched.changed, watched.found_at
+        watchers = watched.watchers
+        # Those of a few are ready before the loop does anything else; a dictionary stays the same one.
+        sent = watchers if isinstance(watchers, dict) else dict(zip(watchers, watched.counters, strict=True))
+        for number, watcher in enumerate(list(watchers), 1):
+            if changed > sent.get(watcher, changed):
                 slots = watcher.slots
                 if not slots:
                     watcher.slots = {watched: since}
@@ -629,9 +626,9 @@ class WatchHub:
                     self._coalesced.inc()
                 else:
                     slots[watched] = since
-            if number % MAX_COMPARISONS == 0 and self._clock.monotonic() - paused_at > SLICE_SECONDS:
-                await self._clock.sleep(0)
-                paused_at = self._clock.monotonic()
+            if number % MAX_COMPARISONS == 0 and self.clock.monotonic() - paused_at > SLICE_SECONDS:
+                await self.clock.sleep(0)
+                paused_at = self.clock.monotonic()
 
     async def _wake(self) -> None:
         """Wake the watchers with full slots. Not earlier: each then sends all its changes at the same time."""
@@ -640,7 +637,7 @@ class WatchHub:
             if watcher.stream is not None:
                 watcher.stream.wake()
             if number % MAX_WAKES == 0:
-                await self._clock.sleep(0)
+                await self.clock.sleep(0)
 
     # --- operators and stop -----------------------------------------------------------------------------------
 
@@ -660,7 +657,7 @@ class WatchHub:
         for number, watcher in enumerate(list(self._watchers), 1):
             watcher.end(why)
             if number % MAX_WAKES == 0:
-                await self._clock.sleep(0)
+                await self.clock.sleep(0)
 
     def check_invariants(self) -> None:
         """Compare the watchers with the watched topics; for tests."""

@@ -14,14 +14,12 @@ from pointsman_namesrv.core.broker_events import OWNER
 from pointsman_namesrv.core.fleet_queues import Finding, GroupNow
 from pointsman_namesrv.core.model import GroupKey, Position, ProbeVerdict
 from pointsman_namesrv.core.replica_state import Phase
-from pointsman_namesrv.history.row import Record
 from pointsman_namesrv.web.page_data import (
     ALARM,
     RANKS,
     WARNING,
     WORST_FIRST,
     BrokerRow,
-    EventsData,
     FleetData,
     LiveData,
     Problem,
@@ -127,7 +125,7 @@ class FleetPage:
     command: str
 
 
-def fleet_page(data: FleetData, events: EventsData, live: LiveData, query: PageQuery) -> FleetPage:
+def fleet_page(data: FleetData, live: LiveData, query: PageQuery) -> FleetPage:
     """Select and count what the page shows. Raises InvalidRequest."""
     clusters = list(clusters_of(data))
     states = Counter[str]()
@@ -141,7 +139,7 @@ def fleet_page(data: FleetData, events: EventsData, live: LiveData, query: PageQ
     by, is_descending = sort_of(query, TITLES, default="state")
     part = sorted_page(list(matched(data, query)), _KEYS[by], query, is_descending=is_descending)
     others = [peer for peer in data.peers if peer.brokers is not None]
-    shown = [_shown(row, data, events, others) for row in part.rows]
+    shown = [_shown(row, data, others) for row in part.rows]
     registrations = [row.registration for row in data.rows]
     choices = {
         "cluster": distinct([cluster.name for cluster in clusters]),
@@ -216,9 +214,9 @@ _KEYS: Mapping[str, Callable[[BrokerRow], tuple[object, ...]]] = {
 }
 
 
-def _shown(row: BrokerRow, data: FleetData, events: EventsData, peers: Sequence[PeerResult]) -> ShownBroker:
+def _shown(row: BrokerRow, data: FleetData, peers: Sequence[PeerResult]) -> ShownBroker:
     identity = row.identity
-    records = records_of(events, identity.group_key)
+    records = data.events.by_name.get(identity.group_key, ())
     # What is remembered of a lost broker has no labels, but its registration was an event.
     owners = (str(each.event.detail[OWNER]) for each in reversed(records) if OWNER in each.event.detail)
     return ShownBroker(
@@ -229,7 +227,7 @@ def _shown(row: BrokerRow, data: FleetData, events: EventsData, peers: Sequence[
             identity.position,
             now=data.node.at,
             hours=STRIP_HOURS,
-            known_since=events.known_since,
+            known_since=data.events.known_since,
         ),
         [at_peer(peer, identity.position, row.state.phase) for peer in peers],
         row.registration.labels.get(OWNER) or next(owners, ""),
@@ -245,11 +243,6 @@ def at_peer(peer: PeerResult, position: Position, here: Phase) -> tuple[str, boo
         return "", False
     state = peer.brokers.get(position, Phase.UP.value)
     return state, state != here.value and not (state == "NOT ROUTED" and here is Phase.OUT)
-
-
-def records_of(events: EventsData, key: GroupKey) -> Sequence[Record]:
-    """Return the events of a broker name."""
-    return events.by_name.get(key, ())
 
 
 def group_problems(groups: Sequence[tuple[GroupNow, Sequence[Finding]]]) -> Iterator[Problem]:

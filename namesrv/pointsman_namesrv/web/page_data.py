@@ -95,6 +95,17 @@ class BrokerRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class EventsData:
+    """The events in memory."""
+
+    node: NodeFacts
+    by_name: Mapping[GroupKey, Sequence[Record]]
+    """Oldest first; an empty broker name: those of the complete cluster."""
+    known_since: datetime
+    """The time from which on events are in memory: the start, or before it what was read back from the history."""
+
+
+@dataclass(frozen=True, slots=True)
 class FleetData:
     """All brokers, and what is wrong."""
 
@@ -108,6 +119,7 @@ class FleetData:
     peers: Sequence[PeerResult]
     peers_checked: Sequence[float | None]
     """Age of each comparison in seconds."""
+    events: EventsData
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,17 +208,6 @@ class TopicData:
     is_static: bool
     hidden_on: Sequence[GroupKey]
     watchers: int
-
-
-@dataclass(frozen=True, slots=True)
-class EventsData:
-    """The events in memory."""
-
-    node: NodeFacts
-    by_name: Mapping[GroupKey, Sequence[Record]]
-    """Oldest first; an empty broker name: those of the complete cluster."""
-    known_since: datetime
-    """The time from which on events are in memory: the start, or before it what was read back from the history."""
 
 
 @dataclass(frozen=True, slots=True)

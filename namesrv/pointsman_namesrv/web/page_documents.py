@@ -150,6 +150,7 @@ async def fleet(sources: PageSources, _query: Query, pause: Pause) -> Handed:
     headless = without_master(of.core)
     await pause()
     found = problems_of(of, overview, info, headless=headless, departed=departed(of), peers=sources.peers)
+    recorded, size = await _events_data(sources, pause)
     data = FleetData(
         node=sources.node(),
         problems=sorted(found, key=lambda problem: problem.severity != ALARM),
@@ -158,8 +159,9 @@ async def fleet(sources: PageSources, _query: Query, pause: Pause) -> Handed:
         guards={guard.cluster: guard for guard in info.guards},
         peers=list(sources.peers),
         peers_checked=[None if peer.checked_at is None else now - peer.checked_at for peer in sources.peers],
+        events=recorded,
     )
-    return Handed(data, ROW_BYTES * len(rows))
+    return Handed(data, ROW_BYTES * len(rows) + size)
 
 
 async def broker(sources: PageSources, query: Query, pause: Pause) -> Handed:
@@ -341,6 +343,11 @@ async def _highest(rows: Sequence[T], key: Callable[[T], tuple[object, ...]], pa
 
 async def events(sources: PageSources, _query: Query, pause: Pause) -> Handed:
     """Collect the events in memory: :class:`EventsData`."""
+    return Handed(*await _events_data(sources, pause))
+
+
+async def _events_data(sources: PageSources, pause: Pause) -> tuple[EventsData, int]:
+    """Return the events in memory, and their estimated bytes."""
     recent, node = sources.fleet.recent, sources.node()
     by_name, known_since, count = dict[GroupKey, Sequence[Record]](), node.started_at, 0
     for number, key in enumerate(recent.names()[-MAX_NAMES:]):
@@ -350,7 +357,7 @@ async def events(sources: PageSources, _query: Query, pause: Pause) -> Handed:
             known_since = min(known_since, records[0].event_at)
         if not number % NAMES_A_STEP:
             await pause()
-    return Handed(EventsData(node, by_name, known_since), RECORD_BYTES * count + ROW_BYTES * len(by_name))
+    return EventsData(node, by_name, known_since), RECORD_BYTES * count + ROW_BYTES * len(by_name)
 
 
 async def connected(sources: PageSources, _query: Query, pause: Pause) -> Handed:

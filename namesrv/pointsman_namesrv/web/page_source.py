@@ -113,7 +113,10 @@ class PresentSource:
         except InvalidRequest:
             raise
         except Refusal as refusal:
-            events = self.events()
+            # Not longer than a connection lasts.
+            events = cast("EventsData | None", self._documents.latest(Query("page events"), within=HISTORY_SECONDS))
+            if events is None:
+                raise
             records = (record for records in events.by_name.values() for record in records)
             return ChangesData(events.node, list(_changes_of(records)), None, None, is_cut=False, problem=str(refusal))
         changes = [OperatorChange.from_dict(change) for change in answer["events"]]

@@ -49,7 +49,7 @@ class Page:
 
 def _fleet(source: PageSource, _names: Names, query: PageQuery) -> bytes:
     fleet = source.fleet()
-    page = fleet_page.fleet_page(fleet, source.events(), source.live_soon(fleet.node), query)
+    page = fleet_page.fleet_page(fleet, source.live_soon(fleet.node), query)
     return rendered("fleet.html", page, tab="/")
 
 

@@ -25,14 +25,22 @@ from pointsman_namesrv.history.row_decoding import RowInvalid, to_record
 from pointsman_namesrv.rpc.past_queries import past_event
 from pointsman_namesrv.web.broker_name_page import DAY_HOURS, WEEK_HOURS, ShownEvent, shown_event
 from pointsman_namesrv.web.page_data import WORST_FIRST, NodeFacts
-from pointsman_namesrv.web.page_links import broker_path, command, filled, moment_text, option, with_parameters
-from pointsman_namesrv.web.page_query import AT, Paged, PageQuery, paged
+from pointsman_namesrv.web.page_links import (
+    broker_path,
+    command,
+    filled,
+    moment_text,
+    option,
+    topic_path,
+    with_parameters,
+)
+from pointsman_namesrv.web.page_query import AT, Paged, PageQuery, distinct, paged
 from pointsman_namesrv.web.past_source import PastAnswer
 from pointsman_namesrv.web.time_strip import Bar, Curve, penalty_curve, strip
 
 UNKNOWN = "UNKNOWN"
 PAST_STATES = (*(phase.value for phase in WORST_FIRST), UNKNOWN)
-PAST_PARAMETERS = ("name", "state", "cluster", "page", AT)
+PAST_PARAMETERS = ("name", "state", "cluster", "zone", "owner", "page", AT)
 """Parameters of the fleet's page that its past has."""
 
 
@@ -69,6 +77,18 @@ class PastReplica:
 
 
 @dataclass(frozen=True, slots=True)
+class PastTopic:
+    """One topic of a broker at the moment."""
+
+    name: str
+    path: str
+    """Its page at the same moment."""
+    read: int
+    write: int
+    perm: str
+
+
+@dataclass(frozen=True, slots=True)
 class PastBrokerPage:
     """What the template shows."""
 
@@ -88,6 +108,9 @@ class PastBrokerPage:
     """The newest first."""
     events: Sequence[ShownEvent]
     """The newest first."""
+    topics: Paged[PastTopic]
+    more_topics: int
+    """Topics that the answer leaves out."""
     command: str
 
     @property
@@ -149,6 +172,8 @@ class PastRow:
     planned: bool
     since: str
     event: str
+    zone: str
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +186,7 @@ class PastFleetPage:
     states: Mapping[str, int]
     """Number of brokers by state, the worst first."""
     brokers: Paged[PastRow]
+    choices: Mapping[str, Sequence[str]]
     command: str
 
     @property
@@ -177,13 +203,15 @@ def past_fleet_page(found: PastAnswer, query: PageQuery) -> PastFleetPage:
         if value and name not in PAST_PARAMETERS
     )
     name, cluster = query.text("name").lower(), query.text("cluster")
+    zone, owner = query.text("zone"), query.text("owner")
     state = query.choice("state", PAST_STATES)
     replicas: Sequence[Mapping[str, Any]] = found.answer["replicas"]
     counts = Counter(_state_of(one) for one in replicas)
 
     def is_shown(one: Mapping[str, Any]) -> bool:
         text = f"{one['cluster']}/{one['broker_name']} {one['addr'] or ''}".lower()
-        return name in text and (not state or state == _state_of(one))
+        is_there = (not zone or zone == one["zone"]) and (not owner or owner == one["owner"])
+        return is_there and name in text and (not state or state == _state_of(one))
 
     rows = [one for one in replicas if is_shown(one)]
     rows.sort(key=lambda one: (PAST_STATES.index(_state_of(one)), one["cluster"], one["broker_name"]))
@@ -194,6 +222,7 @@ def past_fleet_page(found: PastAnswer, query: PageQuery) -> PastFleetPage:
         as_of=_as_of(found, query),
         states={each: counts[each] for each in PAST_STATES if counts[each]},
         brokers=Paged([_row(one, found.at) for one in part.rows], part.found, part.first, part.before, part.after),
+        choices={each: distinct([one[each] for one in replicas]) for each in ("cluster", "zone", "owner")},
         command=_until(found, *option("cluster", cluster)),
     )
 
@@ -214,6 +243,8 @@ def _row(one: Mapping[str, Any], at: datetime) -> PastRow:
         planned=bool(one["planned"]),
         since="" if since is None else f"{time_text(since)}, for {duration_text(seconds)}",
         event=" ".join(filter(None, (one["event"], one["reason"]))),
+        zone=one["zone"],
+        owner=one["owner"],
     )
 
 
@@ -255,8 +286,20 @@ def past_broker_page(found: PastAnswer, names: tuple[str, str], query: PageQuery
         replicas=[shown(one) for view in views for one in view.seen.replicas],
         outages=[outage for outage in reversed(timeline.outages) if not outage.is_first],
         events=[shown_event(step) for step in reversed(timeline.events)],
+        topics=_topics(found, query),
+        more_topics=found.answer["topic_count"] - len(found.answer["topics"]),
         command=_command(found, "why", *option("cluster", cluster), argument=broker_name),
     )
+
+
+def _topics(found: PastAnswer, query: PageQuery) -> Paged[PastTopic]:
+    name = query.text("name").lower()
+    part = paged([row for row in found.answer["topics"] if name in row[0].lower()], query)
+    rows = [
+        PastTopic(topic, _path_at(topic_path(topic), found.at), read, write, perm_text(perm))
+        for topic, read, write, perm in part.rows
+    ]
+    return Paged(rows, part.found, part.first, part.before, part.after)
 
 
 def _records(rows: Iterable[Mapping[str, Any]]) -> Iterator[Record]:

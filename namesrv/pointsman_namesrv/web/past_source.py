@@ -57,7 +57,7 @@ class PastSource:
     def broker(self, cluster: str, broker_name: str, at: datetime) -> PastAnswer:
         """Return one broker name as it was, with its events up to then."""
         refuse_if_any([*name_violations("cluster", cluster), *name_violations("broker_name", broker_name)])
-        return self._answer({"kind": "broker", "broker_name": broker_name, "cluster": cluster}, at)
+        return self._answer({"kind": "broker", "broker_name": broker_name, "cluster": cluster, "topics": True}, at)
 
     def topic(self, topic: str, at: datetime) -> PastAnswer:
         """Return the route of one topic as it was."""

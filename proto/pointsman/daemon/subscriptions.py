@@ -86,6 +86,8 @@ async def follow(subscription: Subscription, write: Callable[[bytes], Awaitable[
         raise
     finally:
         subscription.close()
+        # No cycle of this frame with the task, or with an exception that has its traceback.
+        del task, stream
 
 
 class _TaskStream:

@@ -6,7 +6,7 @@ send one frame each in turn, so that a large response does not delay the small o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 from typing import Final
 
 from pointsman.http2.frame_codec import (
@@ -251,6 +251,11 @@ class SendingSide:
                 self._output.append(window_update_frame(stream_id, stream.unacknowledged))
                 stream.receive_window += stream.unacknowledged
                 stream.unacknowledged = 0
+
+    @property
+    def unended(self) -> KeysView[int]:
+        """Return the streams whose response ended before their request, which the peer has not ended or reset since."""
+        return self._ignored.keys()
 
     def is_request_open(self, stream_id: int) -> bool:
         """Return whether the peer has not ended this request."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
-from hypothesis import event, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from pointsman.daemon.lane.lane_server import CONNECTION_WINDOW, STREAM_WINDOW, LaneServer
@@ -111,22 +112,17 @@ class Request:
 
 
 MESSAGES = st.sampled_from([b"", b"a", b"some more", b"b" * 300, bytes(range(256)) * 80])
-METADATA = st.lists(
-    st.sampled_from(
-        [
-            (b"x-text", b"some text"),
-            (b"x-comma", b"a,b"),
-            (b"x-octets-bin", b"AAEC/w"),
-            (b"x-padded-bin", b"AAEC/w=="),
-            (b"user-agent", b"grpc-test/1"),
-            (b"content-type", b"application/grpc+proto"),
-            (b"grpc-timeout", b"10S"),
-            (b"grpc-accept-encoding", b"identity,gzip"),
-        ]
-    ),
-    max_size=4,
-    unique_by=lambda each: each[0],
+ALL_METADATA = (
+    (b"x-text", b"some text"),
+    (b"x-comma", b"a,b"),
+    (b"x-octets-bin", b"AAEC/w"),
+    (b"x-padded-bin", b"AAEC/w=="),
+    (b"user-agent", b"grpc-test/1"),
+    (b"content-type", b"application/grpc+proto"),
+    (b"grpc-timeout", b"10S"),
+    (b"grpc-accept-encoding", b"identity,gzip"),
 )
+METADATA = st.lists(st.sampled_from(ALL_METADATA), max_size=4, unique_by=lambda each: each[0])
 
 
 def requests(method: str, messages: st.SearchStrategy[Any]) -> st.SearchStrategy[Request]:
@@ -201,7 +197,6 @@ ODD_FIELDS = st.sampled_from(
         (b"content-length", b"many"),
         (b"content-type", b"application/json"),
         (b"grpc-timeout", b"soon"),
-        (b"grpc-timeout", b"1n"),
         (b"grpc-timeout", b"123456789S"),
         (b"grpc-encoding", b"snappy"),
         (b"grpc-encoding", b"gzip"),
@@ -352,7 +347,7 @@ def difference(script: Sequence[bytes], by_grpcio: Exchange, by_lane: Exchange) 
             continue
         # It serves any content type, and the messages before one that is cut off; it does not know padding.
         refused_by = {} if ours is None or ours.trailers is None else ours.trailers
-        if refused_by.get(":status") == "415" or refused_by.get("grpc-message") == CUT_OFF:
+        if refused_by.get(":status") == "415" or STRICTER.match(refused_by.get("grpc-message", "")):
             continue
         if is_refused(expected) and has_odd_data(script):
             continue
@@ -360,7 +355,9 @@ def difference(script: Sequence[bytes], by_grpcio: Exchange, by_lane: Exchange) 
     return ""
 
 
-CUT_OFF = "the request ends within a message"
+STRICTER = re.compile(r"the request ends within a message|a message has \d+ bytes, at most|grpc-timeout is not up to 8")
+"""Why the lane refuses a request that grpcio serves: a message that is not complete (none here is as large as a changed
+prefix declares), and a deadline of more digits."""
 
 
 def has_odd_data(script: Sequence[bytes]) -> bool:
@@ -376,6 +373,7 @@ async def test_requests_of_each_kind_have_the_same_responses_however_they_are_di
     async with serving() as addrs:
 
         @given(script=scripts(VALID), cuts=CUTS)
+        @example(script=Request("Metadata", (b"",), ALL_METADATA).frames(1), cuts=[])
         def search(script: list[bytes], cuts: list[int]) -> None:
             run = both(addrs, script, cuts, SURELY_QUIET_SECONDS)
             by_grpcio, by_lane = asyncio.run_coroutine_threadsafe(run, loop).result(60)

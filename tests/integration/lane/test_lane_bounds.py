@@ -223,6 +223,24 @@ async def test_a_message_that_does_not_continue_ends_its_call_and_no_other(
     assert counts(server) == {Bound.SLOW_REQUESTS: 1}
 
 
+async def test_an_answered_request_must_end_or_be_reset(server: LaneServer, clock: ManualClock) -> None:
+    async with client(server) as raw, client(server) as other:
+        for each in (raw, other):
+            for _ in range(100):
+                last = each.begin("Nothing")
+                assert await status(each) == GrpcStatus.UNIMPLEMENTED
+        await clock.advance(FRAME_SECONDS - 1)
+        for stream_id in range(last, 1, -2):
+            other.write(frame(FrameType.RST_STREAM, 0, stream_id, bytes(4)))
+        await received(other)
+        assert counts(server) == {}
+        await clock.advance(4)
+        assert await ending(raw) == (ErrorCode.ENHANCE_YOUR_CALM, b"an answered request did not end")
+        await clock.advance(2 * FRAME_SECONDS)
+        assert await is_served(other)
+    assert counts(server) == {Bound.SLOW_REQUESTS: 1}
+
+
 async def test_a_large_message_needs_a_rate(server: LaneServer, clock: ManualClock) -> None:
     size, step = 200_000, 16_000
     async with client(server) as raw:
@@ -266,6 +284,8 @@ async def test_what_the_server_holds_back_is_not_slow(
         await clock.advance(60)
         assert counts(server) == {}
         handlers.takes.set()
+        while (each := await raw.frame()).kind is not FrameType.WINDOW_UPDATE or not each.stream_id:
+            pass
         rest = len(message) - window % len(message)
         raw.write(data(stream_id, bytes(rest), is_end=True))
         assert (await raw.until_end())[1].payload.endswith(b"%d" % (12_000 * (window // len(message) + 1)))
@@ -367,8 +387,9 @@ async def test_a_client_that_reads_nothing_from_its_socket_is_closed_in_time(
         raw.write(settings_frame({Setting.INITIAL_WINDOW_SIZE: 1 << 30}), window_update_frame(0, 1 << 30))
         raw.call("Flood", b"")
         await eventually(lambda: server.unsent.total > lane_connection.UNSENT_BYTES)
-        await clock.advance(UNREAD_SECONDS + 3)
-        await eventually(lambda: server.connection_count == 0)
+        begun_at = clock.now
+        await eventually(lambda: server.connection_count == 0, clock=clock, step=1)
+        assert clock.now - begun_at > UNREAD_SECONDS
     assert counts(server) == {Bound.UNREAD_RESPONSES: 1}
 
 

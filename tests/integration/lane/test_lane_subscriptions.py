@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -149,6 +150,24 @@ async def test_a_stream_that_the_client_resets_is_closed(rig: Rig) -> None:
     assert rig.count("CANCELLED") == 2
     rig.table.close(NotReady("stopping"))
     await asyncio.wait_for(rig.table.until_quiet(), 5)
+
+
+async def test_a_stream_that_has_ended_leaves_no_garbage_cycles(rig: Rig) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        async with raw_client(rig.addr, ROUTE.full_name) as client:
+            await open_watches(rig, client, 2)
+            client.write(reset_frame(1, ErrorCode.CANCEL))
+            await eventually(lambda: rig.watches[0].is_closed)
+        await eventually(lambda: rig.watches[1].is_closed)
+        for watch in rig.watches:
+            watch.stream = None
+        await asyncio.sleep(0.05)  # the loop drops the connection
+        kinds = {"_KeptOpen", "LaneCall", "LaneConnection", "Http2Connection"}
+        assert not [each for each in gc.get_objects() if type(each).__name__ in kinds]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

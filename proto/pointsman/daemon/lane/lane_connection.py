@@ -277,7 +277,7 @@ class LaneConnection(asyncio.Protocol):
             self._cancel_calls()
             self._transport.close()
         elif self.http2.unsent_streams or self.waiting is not None:
-            self._waiting().note_unsent(self._server.monotonic())
+            self._waiting().note_unsent(self._server.monotonic(), has_written=True)
 
     # --- what waits -------------------------------------------------------------------------------------------
 

@@ -88,14 +88,22 @@ def _metadata(fields: Sequence[tuple[bytes, bytes]]) -> list[tuple[str, str | by
             continue
         if name.endswith(b"-bin"):
             # Several values of one name may be joined with commas.
-            for part in value.split(b","):
-                try:
-                    found.append((name.decode("ascii"), decode_binary(part.strip())))
-                except ValueError:
-                    continue
+            found += [(name.decode("ascii"), decode_binary(part.strip())) for part in value.split(b",")]
         else:
             found.append((name.decode("ascii"), value.decode("latin-1")))
     return found
+
+
+def _unreadable(fields: Sequence[tuple[bytes, bytes]]) -> bytes | None:
+    """Return the name of a binary field that is not base64; None: all are."""
+    for name, value in fields:
+        if name.endswith(b"-bin"):
+            try:
+                for part in value.split(b","):
+                    decode_binary(part.strip())
+            except ValueError:
+                return name
+    return None
 
 
 class Methods:
@@ -122,6 +130,8 @@ class Methods:
             return Refusal(encode_block([(b":status", b"415")]))
         if headers.method != b"POST":
             return Refusal(encode_block([(b":status", b"405"), (b"allow", b"POST")]))
+        if (name := _unreadable(headers.fields)) is not None:
+            return refusal(GrpcStatus.INTERNAL, f"the metadata {name[:40].decode('ascii')!r} is not base64")
         path = headers.path.decode("latin-1")
         details = _Details(path)
         for each in self._handlers:

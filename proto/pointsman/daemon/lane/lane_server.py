@@ -25,7 +25,7 @@ from pointsman.http2.peer_limits import Bound, Limits
 SWEEP_SECONDS = 1.0
 SWEPT_TOGETHER = 500
 """Connections that are checked before the loop does anything else: less than a millisecond."""
-BACKLOG = 1_024
+BACKLOG = 4_096
 STREAM_WINDOW = 1024 * 1024
 """Bytes of one request that may wait for its handler.
 
@@ -243,7 +243,7 @@ class LaneServer:
                 undecided.abort("handshake")
             for number, connection in enumerate(list(self._connections), 1):
                 self._check(connection, now)
-                if connection.waiting is not None or connection.buffered:
+                if connection.waiting is not None or connection.buffered or connection.http2.unended:
                     connection.check_waiting(now, interval, late=max(0.0, interval - SWEEP_SECONDS - LATE_SECONDS))
                 if number % SWEPT_TOGETHER == 0:
                     await asyncio.sleep(0)

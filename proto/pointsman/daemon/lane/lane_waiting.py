@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from pointsman.daemon.waiting_bytes import ComingIn, ReadingTime, Unsent, is_overdue
+from pointsman.daemon.waiting_bytes import FRAME_SECONDS, ComingIn, ReadingTime, Unsent, is_overdue
 from pointsman.http2.http2_connection import Http2Connection
 from pointsman.http2.peer_limits import Bound
 
@@ -73,8 +73,12 @@ class LaneWaiting:
         self._frame_since: float | None = None
         self._coming_in = 0
         """All bytes that handlers have not taken, those of incomplete messages included."""
+        self._buffered = 0
+        """What the transport had when that was known last."""
         self._own_unsent = 0
         """What is not read, without contents, which connections share."""
+        self._unended: tuple[frozenset[int], float] | None = None
+        """Requests that the client had not ended, though they were answered, and when that was."""
         self._paused_at: float | None = None
         self._heads: dict[int, tuple[memoryview, float]] = {}
         """Of each stream whose response waits its next part, and since when."""
@@ -84,7 +88,7 @@ class LaneWaiting:
     @property
     def is_over(self) -> bool:
         """Return whether nothing waits."""
-        return not (self._coming_in or self.unsent or self.is_held)
+        return not (self._coming_in or self.unsent or self.is_held or self._unended)
 
     # --- what comes in ----------------------------------------------------------------------------------------
 
@@ -147,10 +151,12 @@ class LaneWaiting:
 
     # --- what is not read -------------------------------------------------------------------------------------
 
-    def note_unsent(self, now: float) -> None:
-        """Count what the client has not read."""
+    def note_unsent(self, now: float, *, has_written: bool = False) -> None:
+        """Count what the client has not read. ``has_written``: just now; uvloop sends it at the end of its turn."""
         http2 = self._owner.http2
-        own = self._owner.buffered + UNSENT_STREAM_BYTES * http2.unsent_streams
+        if not (has_written and self._owner.is_writable):
+            self._buffered = self._owner.buffered
+        own = self._buffered + UNSENT_STREAM_BYTES * http2.unsent_streams
         unsent = own + http2.unsent_bytes
         if not self.unsent or unsent < self.unsent:
             self.unread_since = now
@@ -163,6 +169,7 @@ class LaneWaiting:
         """End what takes too long. ``interval``: seconds since the last check."""
         if self._paused_at is None:
             self._check_requests(now, interval)
+        self._check_unended(now)
         self._check_responses(now)
 
     def _check_requests(self, now: float, interval: float) -> None:
@@ -174,6 +181,16 @@ class LaneWaiting:
                     self._owner.give_up("a frame or header block took too long", Bound.SLOW_REQUESTS)
                     return
                 self._owner.end_slow(stream_id)
+
+    def _check_unended(self, now: float) -> None:
+        """Close a connection whose client does not end what was answered: such streams are kept, and not counted."""
+        unended = self._owner.http2.unended
+        if self._unended is None:
+            self._unended = (frozenset(unended), now) if unended else None
+        elif now - self._unended[1] > FRAME_SECONDS:
+            before, self._unended = self._unended[0], None
+            if not before.isdisjoint(unended):
+                self._owner.give_up("an answered request did not end", Bound.SLOW_REQUESTS)
 
     def _check_responses(self, now: float) -> None:
         before, self._heads = self._heads, {}

@@ -22,8 +22,8 @@ class TlsConfig:
     client_ca: str = ""
     """Certificates of the authorities that sign clients (mTLS); empty: clients present no certificate."""
     client_certificate: str = "required"
-    """required: with ``client_ca`` each client needs a certificate. optional: RocketMQ's protocol serves clients
-    without one, too, and gRPC requests none, so that its clients are identified by tokens."""
+    """required: with ``client_ca`` each client needs a certificate. optional: clients without one are served, too;
+    with ``listener = "grpcio"`` gRPC requests none, so that its clients are identified by tokens."""
     plaintext_beyond_loopback: bool = False
     """Allow listening beyond loopback without TLS: for a network in which every machine is trusted."""
 

@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from pointsman.daemon.access.access_settings import AccessSettings, Grant
+from pointsman.daemon.rpc.listeners import LANE, LISTENERS
 from pointsman.daemon.tls.tls import client_certificate
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
@@ -503,6 +504,28 @@ async def test_a_name_that_only_looks_like_another_is_not_it(clock: ManualClock,
                     assert refused.details.facts["reason"] == reason
             async with channel(server.addr, authority.file, own) as ours:
                 await Peer(ours).admin.GetNodeInfo(admin.GetNodeInfoRequest())
+
+
+@pytest.mark.parametrize("carrier", LISTENERS)
+async def test_an_optional_certificate_is_an_identity_on_the_lane_and_is_not_requested_by_grpcio(
+    clock: ManualClock, tmp_path: Path, carrier: str
+) -> None:
+    authority = Authority(tmp_path)
+    own, tls = (
+        authority.issue("ops", "ops.example"),
+        tls_config(authority.issue("server"), mutual=True, client_certificate="optional"),
+    )
+    access = AccessSettings(grants=(Grant("admin", "ops.example"),))
+    async with running_name_server(clock=clock, tls=tls, access=access, listener=carrier) as server:
+        async with channel(server.addr, authority.file) as theirs:
+            refused = await refusal_of(Peer(theirs).admin.GetNodeInfo(admin.GetNodeInfoRequest()))
+            assert refused.details.facts["reason"] == "no_credentials"
+        async with channel(server.addr, authority.file, own) as ours:
+            asked = Peer(ours).admin.GetNodeInfo(admin.GetNodeInfoRequest())
+            if carrier == LANE:
+                await asked
+            else:
+                assert (await refusal_of(asked)).details.facts["reason"] == "no_credentials"
 
 
 @pytest.mark.parametrize("grants", [(), (Grant("admin", "ops.example"),)], ids=["open", "grants"])

@@ -162,3 +162,19 @@ async def test_while_the_worker_is_busy_the_page_says_so_and_has_what_is_in_memo
     monkeypatch.undo()
     monkeypatch.setattr(page_source, "HISTORY_SECONDS", 0.0)
     assert "The history was not read within 0 s" in text_of(await page(server))
+
+
+@pytest.mark.usefixtures("changed")
+async def test_where_memory_is_not_read_in_time_either_the_page_is_503(
+    server: NameServerApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy(_: Mapping[str, Any]) -> dict[str, Any]:
+        raise TooManyQuestions(3.0)
+
+    monkeypatch.setattr(server.parts.past_pages, "_ask", busy)
+    monkeypatch.setattr(page_source, "HISTORY_SECONDS", 0.05)
+    documents = server.parts.documents
+    assert documents is not None
+    async with documents._one_at_a_time:
+        answer = await page(server)
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "3")

@@ -115,8 +115,8 @@ async def test_the_fleet_is_shown_as_it_was_and_leads_to_its_brokers(server: Nam
     while path := step_of(moments[-1], "next"):
         moments.append(await ask(server.monitoring_port, path, Accept="text/html"))
     assert any("1 GONE" in text_of(answer) for answer in moments)
-    zone = await ask(server.monitoring_port, f"/?zone=z&at={quote(at(50))}", Accept="text/html")
-    assert (zone.status, "?zone is of now" in text_of(zone)) == (400, True)
+    version = await ask(server.monitoring_port, f"/?version=7&at={quote(at(50))}", Accept="text/html")
+    assert (version.status, "?version is of now" in text_of(version)) == (400, True)
 
 
 @pytest.mark.usefixtures("lost")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from typing import Any
 
 import pytest
@@ -318,6 +319,26 @@ async def test_a_long_walk_yields_and_then_pauses(monkeypatch: pytest.MonkeyPatc
     await world.close()
 
 
+async def test_a_change_after_a_walk_of_many_seconds_is_found_after_a_second(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wake = WatchHub._wake
+
+    async def wake_late(hub: WatchHub) -> None:
+        await world.clock.sleep(20)
+        await wake(hub)
+
+    monkeypatch.setattr(WatchHub, "_wake", wake_late)
+    world.register("a", {"t0": 1})
+    reader = world.client("x")
+    await reader.open(("t0",))
+    for queues in (2, 3):
+        world.register("a", {"t0": queues})
+        await world.clock.advance(watch_hub.LONGEST_PAUSE_SECONDS)
+        await world.clock.advance(20)
+        assert reader.latest["t0"].digest.hex() == world.truth()[BOOT]["t0"]
+
+
 async def test_drain_ends_readers_that_wait_and_readers_that_are_stuck(world: World) -> None:
     world.register("a", {"t0": 1})
     waiting, stuck = world.client("x"), world.client("y")
@@ -331,6 +352,29 @@ async def test_drain_ends_readers_that_wait_and_readers_that_are_stuck(world: Wo
             await client.task
         client.task = None
     assert world.hub.count == 0
+
+
+@pytest.mark.parametrize("ends", ["client", "server"])
+async def test_a_watch_that_has_ended_leaves_no_garbage_cycles(world: World, ends: str) -> None:
+    world.register("a", {"t0": 1})
+    client = world.client("x")
+    gc.collect()
+    gc.disable()
+    try:
+        await client.open(("t0", "t1"))
+        world.register("a", {"t0": 2})
+        await world.clock.advance(STEP)
+        if ends == "server":
+            await world.hub.drain()
+            assert client.task is not None
+            with pytest.raises(Ended):
+                await client.task
+            client.task = None
+        await client.close()
+        await asyncio.sleep(0)  # the loop still has the end of the task
+        assert not [each for each in gc.get_objects() if isinstance(each, watch_hub.Watcher)]
+    finally:
+        gc.enable()
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------

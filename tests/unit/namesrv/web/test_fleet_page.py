@@ -47,8 +47,9 @@ def shown(parameters: dict[str, str], rows: list[BrokerRow] = ROWS, peers: tuple
         guards={},
         peers=peers,
         peers_checked=[None] * len(peers),
+        events=NO_EVENTS,
     )
-    return fleet_page(data, NO_EVENTS, NOTHING_MEASURED, PageQuery("/", parameters))
+    return fleet_page(data, NOTHING_MEASURED, PageQuery("/", parameters))
 
 
 def names(page: FleetPage) -> list[str]:
@@ -164,6 +165,6 @@ def test_an_up_broker_has_no_note_and_a_planned_absence_is_sorted_behind_others(
 def test_the_owner_of_a_lost_broker_is_that_of_its_registration() -> None:
     registered = Event(kind=EventKind.REGISTERED, group=GroupKey("c2", "c"), detail={"owner": "pay"})
     events = EventsData(NODE, {GroupKey("c2", "c"): [Record(registered, NODE.at, 0, 1)]}, NODE.started_at)
-    data = FleetData(NODE, [], ROWS, [], {}, [], [])
-    page = fleet_page(data, events, NOTHING_MEASURED, PageQuery("/", {"cluster": "c2"}))
+    data = FleetData(NODE, [], ROWS, [], {}, [], [], events)
+    page = fleet_page(data, NOTHING_MEASURED, PageQuery("/", {"cluster": "c2"}))
     assert [(each.row.identity.broker_name, each.owner) for each in page.brokers.rows] == [("c", "pay"), ("d", "")]

@@ -25,6 +25,8 @@ FULL: dict[str, Any] = {"part": 1, "parts": 1, "full": True, "topics": {"orders"
 
 
 def recorded(server: NameServer, tmp_path: Path, at: datetime, **question: Any) -> PastAnswer:
+    if question["kind"] == "broker":
+        question["topics"] = True
     files = PastFiles(write_own_files(tmp_path, server.rows), server.node)
     return PastAnswer(NODE, at, answer(files, {"at": at.isoformat(), "steps": True, **question}))
 
@@ -77,6 +79,35 @@ def test_a_replica_has_its_times_out_of_the_routes_and_its_penalty_before_the_mo
     assert "Flapping above 3,000 (upper line) until below 1,000" in html
     reason = "its probe failed: strong evidence, the broker refuses to serve: &lt;b onclick=x&gt;"
     assert html.count(f'data-label="Reason" class="long">{reason}') == 4
+
+
+def test_a_broker_has_the_topics_of_the_moment_which_lead_to_them(server: NameServer, tmp_path: Path) -> None:
+    changed = {"part": 1, "parts": 1, "full": False, "topics": {"paid": [2, 2, 4, 0], "odd": 7}, "removed": ["orders"]}
+    server.say("TOPICS", moment(20), broker("b"), detail=changed, data_version="0.0.2")
+    server.say("TOPICS", moment(25), broker("b"), detail={"part": 1, "parts": 1, "full": False})
+    for number in (1, 2):
+        part: dict[str, Any] = {
+            "part": number,
+            "parts": 2,
+            "full": True,
+            "topics": {f"t{number}": [1, 1, 6, 0]},
+            "removed": [],
+        }
+        server.say("TOPICS", moment(40), broker("b"), detail=part, data_version="0.0.3")
+
+    def topics(second: int, name: str = "b", **parameters: str) -> list[tuple[str, int, int, str]]:
+        found = recorded(server, tmp_path, moment(second), kind="broker", broker_name=name, cluster="c1")
+        page = past_broker_page(found, ("c1", name), PageQuery("/", parameters))
+        return [(each.name, each.read, each.write, each.perm) for each in page.topics.rows]
+
+    assert topics(10) == [("orders", 4, 8, "rw")]
+    assert topics(30) == [("paid", 2, 2, "r")]
+    assert topics(50) == [("t1", 1, 1, "rw"), ("t2", 1, 1, "rw")]
+    assert topics(50, name="a") == [("orders", 4, 8, "rw")]
+    assert topics(70, name="a") == []
+    found = recorded(server, tmp_path, moment(50), kind="broker", broker_name="b", cluster="c1")
+    page = past_broker_page(found, ("c1", "b"), PageQuery("/", {"name": "T2"}))
+    assert [each.path for each in page.topics.rows] == ["/topics/t2?at=2026-03-02T00%3A00%3A50Z"]
 
 
 def test_a_topic_has_its_queues_of_the_moment_and_its_brokers_lead_to_it(server: NameServer, tmp_path: Path) -> None:
@@ -191,7 +222,22 @@ def test_the_fleet_has_what_was_not_up_first_and_filters(server: NameServer, tmp
         assert of.states == page.states
 
 
-@pytest.mark.parametrize("parameters", [{"zone": "z1"}, {"sort": "name"}, {"state": "FLAPPING"}])
+def test_the_fleet_is_filtered_by_the_zone_and_the_owner_of_that_time(server: NameServer, tmp_path: Path) -> None:
+    server.say("REREGISTERED", moment(45), broker("b") | {"zone": "z0"}, detail={"owner": "before"})
+    server.say("REREGISTERED", moment(50), broker("b") | {"zone": "z1"}, detail={"owner": 'the "b" team \u00e9'})
+    server.say("SUSPECTED", moment(55), broker("b") | {"zone": "z1"}, detail={"probe": '"owner": "none"'})
+    found = recorded(server, tmp_path, moment(90), kind="fleet")
+
+    def names(**parameters: str) -> list[str]:
+        return [row.name for row in past_fleet_page(found, PageQuery("/", parameters)).brokers.rows]
+
+    page = past_fleet_page(found, PageQuery("/", {"zone": "z1"}))
+    assert [(row.name, row.zone, row.owner) for row in page.brokers.rows] == [("c1/b/0", "z1", 'the "b" team \u00e9')]
+    assert (names(owner='the "b" team \u00e9'), names(owner="none"), names(zone="z2")) == (["c1/b/0"], [], [])
+    assert page.choices == {"cluster": ["c1"], "zone": ["z1"], "owner": ['the "b" team \u00e9']}
+
+
+@pytest.mark.parametrize("parameters", [{"version": "7"}, {"sort": "name"}, {"state": "FLAPPING"}])
 def test_a_filter_that_the_past_of_the_fleet_lacks_is_refused(
     server: NameServer, tmp_path: Path, parameters: dict[str, str]
 ) -> None:
