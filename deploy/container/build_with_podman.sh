@@ -23,6 +23,7 @@ if ! podman image exists "$base"; then
   echo "making $base: a minute"
   root=$(mktemp -d)
   trap 'rm -rf "$root"' EXIT
+  chmod 755 "$root"  # it becomes the root of the image, which other users must be able to enter
   debootstrap --variant=minbase --include=python3,python3-venv,python3-pip,ca-certificates "$suite" "$root" >/dev/null
   tar -C "$root" -c . | podman import --quiet - "$base" >/dev/null
 fi
