@@ -104,15 +104,11 @@ class NameServer:
         """By the image's own check."""
         return self.podman("healthcheck", "run", self.name, codes=(0, 1)) != "unhealthy"
 
-    def control(self, *words: str) -> Any:
-        program = ["/opt/pointsman/bin/pointsmanctl", f"--addr=127.0.0.1:{self.port}", "--output=json"]
-        return json.loads(self.podman("exec", self.name, *program, *words))
-
     def routes(self, topic: str) -> list[str]:
         """Return the broker names that serve a topic."""
-        program = ["/opt/pointsman/bin/pointsmanctl", f"--addr=127.0.0.1:{self.port}", "--output=json", "route", topic]
-        text = self.podman("exec", self.name, *program, codes=(0, 1, 2))
-        return [broker["brokerName"] for broker in json.loads(text)["brokers"]] if text.startswith("{") else []
+        command = ["pointsmanctl", f"--namesrv=127.0.0.1:{self.port}", "--output=json", "route", topic]
+        found = json.loads(self.podman("exec", self.name, *command, codes=(0, 1, 2)))
+        return [broker["brokerName"] for broker in found.get("brokerDatas", ())]
 
     def stop(self) -> int:
         """Return its exit code; 137 means that it did not end within the grace."""
