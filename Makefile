@@ -178,9 +178,16 @@ ENGINE ?= docker
 IMAGES := namesrv agent report
 
 .PHONY: images
-images: ## Build the container images with ENGINE (docker)
+images: ## Build the container images with ENGINE (docker) on PYTHON_IMAGE
 	@for image in $(IMAGES); do \
-		$(ENGINE) build -f deploy/container/Containerfile --target $$image -t pointsman-$$image .; done
+		$(ENGINE) build $(if $(PYTHON_IMAGE),--build-arg PYTHON=$(PYTHON_IMAGE)) -f deploy/container/Containerfile --target $$image -t pointsman-$$image .; done
+
+SUITE ?= bookworm
+
+.PHONY: test-images
+test-images: setup ## Build the images with podman on a base of Debian SUITE (bookworm), and run them; as root
+	deploy/container/build_with_podman.sh $(SUITE)
+	$(BIN)/pytest --images $(SUITE) tests/images -s
 
 .PHONY: clean
 clean: ## Remove what was built, but not .venv

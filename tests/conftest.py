@@ -41,6 +41,9 @@ SEARCH_SECONDS = 900
 LAYERS = ("spark", "real_rocketmq", "peers", "e2e", "integration", "property")
 """The order of a parallel run: the longest first, so that no worker ends long after the others."""
 
+ALONE = ("chaos", "images")
+"""Marks of tests that run only, and then alone, with the option of the same name."""
+
 WITH_THE_SHARED_HISTORY = (
     "against_plain_python",
     "bad_input",
@@ -70,6 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--full", action="store_true", help="also tests marked slow, full loads, Hypothesis with fresh seeds"
     )
     parser.addoption("--chaos", action="store_true", help="only tests marked chaos; they take half an hour")
+    parser.addoption("--images", metavar="TAG", help="only tests marked images, of the images with this tag")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -100,11 +104,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what the options leave out, order the rest by LAYERS, and give searches and full loads their time."""
-    chaos, full = config.getoption("--chaos"), config.getoption("--full")
+    full, only = config.getoption("--full"), {name for name in ALONE if config.getoption(f"--{name}")}
 
     def is_wanted(item: pytest.Item) -> bool:
-        is_chaos = item.get_closest_marker("chaos") is not None
-        return is_chaos == chaos and (chaos or full or item.get_closest_marker("slow") is None)
+        kinds = {name for name in ALONE if item.get_closest_marker(name) is not None}
+        return kinds == only and (bool(only) or full or item.get_closest_marker("slow") is None)
 
     def layer(item: pytest.Item) -> int:
         folder = item.path.relative_to(config.rootpath).parts[1]

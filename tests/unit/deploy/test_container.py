@@ -119,8 +119,8 @@ def test_the_base_has_a_python_that_we_run_on_and_a_java_that_spark_runs_on() ->
     (version, release) = re.findall(r"^ARG PYTHON=\S+/python:([0-9.]+)-slim-([a-z]+)$", text, re.MULTILINE)[0]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"Programming Language :: Python :: {version}" in project["classifiers"]
-    # Debian 12 is the last one with Java 17.
-    assert (release, "openjdk-17-jre-headless" in text) == ("bookworm", True)
+    # Java 17 in Debian 12, 21 in 13.
+    assert (release, "default-jre-headless" in text) == ("bookworm", True)
 
 
 def test_the_settings_in_the_images_exist_and_open_the_ports_that_are_exposed() -> None:
