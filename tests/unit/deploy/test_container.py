@@ -152,8 +152,8 @@ def test_the_health_check_of_the_name_server_needs_no_shell() -> None:
     command = json.loads(check[check.index("[") :])
     # Over HTTP, which needs no certificate.
     assert [Path(command[0]).name, command[1]] == ["python", "-c"]
-    port = load_name_server(None, {}).monitoring.listen.split(":")[1]
-    assert f"http://127.0.0.1:{port}/healthz" in command[2]
+    assert "os.environ['NAMESRV_MONITORING__LISTEN'].rpartition(':')[2] + '/healthz'" in command[2]
+    assert "NAMESRV_MONITORING__LISTEN" in environment("namesrv")
     start = re.findall(r"--start-period=(\d+)s", check)
     assert float(start[0]) >= load_name_server(None, {}).server.warm_up_seconds
     assert inherited("agent", "HEALTHCHECK") == ["NONE"]
