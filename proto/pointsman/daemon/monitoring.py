@@ -54,8 +54,10 @@ def bound_socket(listen: str) -> socket.socket:
     host, port = split_addr(listen)
     bound: socket.socket | None = None
     try:
-        family, kind, _, _, addr = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        bound = socket.socket(family, kind)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, addr = found[0]
+        # Without the protocol asyncio would not set TCP_NODELAY: a second small write then waits up to 40 ms.
+        bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(addr)
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -478,6 +479,24 @@ async def test_a_stop_without_time_ends_with_goaway(handlers: Handlers) -> None:
         await server.stop(0)
         *_, last = frames_of(await raw.reader.read())
     assert (last.kind, last.payload[:4]) == (FrameType.GOAWAY, b"\0\0\0\1")
+
+
+async def test_a_stop_before_the_start_frees_the_port() -> None:
+    server = LaneServer(SERVER_OPTIONS, {})
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.stop(0)
+    socket.create_server(("127.0.0.1", port)).close()
+
+
+async def test_a_small_write_does_not_wait_for_the_one_before(handlers: Handlers) -> None:
+    """asyncio, unlike uvloop, would leave Nagle's algorithm on for a socket without a protocol."""
+    async with serving(handlers) as (server, addr), raw_client(addr, SERVICE) as raw:
+        raw.call("Echo", b"a")
+        await raw.until_end()
+        [connection] = server._connections
+        assert connection._transport is not None
+        accepted = connection._transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_threads_are_not_used(channel: grpc.aio.Channel) -> None:

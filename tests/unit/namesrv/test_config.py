@@ -69,7 +69,7 @@ def test_all_errors_are_listed_together_and_the_command_exits_with_2(
             "remoting.listen: '127.0.0.1:1' is monitoring.listen as well",
         ),
         (
-            '[server]\nlisten = "127.0.0.1:1"\n[remoting]\nlisten = "127.0.0.1:1"',
+            '[server]\nlisten = "127.0.0.1:1"\nlistener = "grpcio"\n[remoting]\nlisten = "127.0.0.1:1"',
             "remoting.listen: '127.0.0.1:1' is server.listen as well: both on one port need server.listener = 'lane'",
         ),
         (

@@ -168,6 +168,8 @@ class LaneServer:
         self._is_stopping = True
         if self._server is not None:
             self._server.close()
+        elif self._socket is not None:
+            self._socket.close()
         for task in self._background:
             task.cancel()
         for undecided in list(self._undecided):

@@ -168,8 +168,9 @@ class RpcServer:
                 async with asyncio.timeout(grace):
                     await self._table.until_quiet()
         finally:
-            # gRPC frees the port of a server only if it was started.
-            await self._start()
+            # grpcio frees the port of a server only if it was started.
+            if self._starting is not None or not isinstance(self._server, LaneServer):
+                await self._start()
             # What is still open is a client that does not read, or one that watches health or reflection. Once only: of
             # two stops at a time the second may end calls of a server that the first has destroyed, which is a crash.
             await self._server.stop(min(grace, FINAL_FLUSH_SECONDS))
