@@ -23,8 +23,9 @@ snapshot of a million topics were written."""
 class Slices:
     """One piece of work; its first slice begins now."""
 
-    def __init__(self, clock: Clock, *, pause: float = 0.0) -> None:
-        """``pause``: seconds between two slices; 0 lets only run what is ready."""
+    def __init__(self, clock: Clock, *, pause: float = 0.0, longest: float = SLICE_SECONDS) -> None:
+        """``pause``: seconds between two slices; 0 lets only run what is ready. ``longest``: of a slice, seconds."""
+        self._longest = longest
         self._monotonic = clock.monotonic
         self._sleep = partial(clock.sleep, pause)
         self._before = 0.0
@@ -36,7 +37,7 @@ class Slices:
 
     def is_over(self) -> bool:
         """Return whether :meth:`pause` would pause. Asked first, it saves a coroutine for each small step."""
-        return self._monotonic() - self._began > SLICE_SECONDS
+        return self._monotonic() - self._began > self._longest
 
     async def pause(self) -> None:
         """Pause if the slice is over."""

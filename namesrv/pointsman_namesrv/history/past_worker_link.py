@@ -29,6 +29,8 @@ MEMORY_BYTES = 160 * 1024 * 1024
 """Address space of the worker."""
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 FIRST_ESTIMATE_SECONDS = 1.0
+SLICE_SECONDS = 0.0005
+"""Longest time for which an answer holds the loop: with 3 ms, route queries waited as long while a client asked."""
 IDLE_SECONDS = 60.0
 """After which a worker is started that has no question, to index closed files."""
 
@@ -177,7 +179,7 @@ class PastWorkerLink:
         await process.stdin.drain()
         reply = await _message(process.stdout)
         if "answer" in reply:
-            slices, items = Slices(self._clock, pause=PAUSE_SECONDS), []
+            slices, items = answer_slices(self._clock), []
             for _ in range(reply["items"]):
                 items.append(await _message(process.stdout))
                 await slices.pause()
@@ -214,6 +216,11 @@ class PastWorkerLink:
 
     def _count(self, question: Mapping[str, Any], outcome: str) -> None:
         self._metrics.questions.labels(str(question["kind"]), outcome).inc()
+
+
+def answer_slices(clock: Clock) -> Slices:
+    """Return the slices in which an answer is read or encoded: it may have a thousand parts."""
+    return Slices(clock, pause=PAUSE_SECONDS, longest=SLICE_SECONDS)
 
 
 async def _message(stream: asyncio.StreamReader) -> dict[str, Any]:

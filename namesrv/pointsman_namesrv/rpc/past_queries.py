@@ -20,9 +20,8 @@ from pointsman.v1 import broker_pb2
 from pointsman.wire.refusals import FieldViolation, field_violations, refuse_if_any, shown
 from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.request_rules import name_violations
-from pointsman_namesrv.history.past_worker_link import PastWorkerLink
+from pointsman_namesrv.history.past_worker_link import PastWorkerLink, answer_slices
 from pointsman_namesrv.rpc import admin_codec, broker_codec
-from pointsman_namesrv.slices import PAUSE_SECONDS, Slices
 
 DEFAULT_EVENTS = 100
 DEFAULT_BROKER_EVENTS = 50
@@ -141,7 +140,7 @@ class PastQueries:
     async def get_past_route(self, request: wire.GetPastRouteRequest) -> wire.GetPastRouteResponse:
         """Return the route of a topic at a moment."""
         found = await self._worker.ask(self._questions.route(request))
-        brokers, slices = found.pop("brokers"), self._slices()
+        brokers, slices = found.pop("brokers"), answer_slices(self._clock)
         response = wire.GetPastRouteResponse(route=ParseDict(found, Struct()), node=self._node)
         listed = response.route.fields["brokers"].list_value
         listed.SetInParent()
@@ -153,7 +152,7 @@ class PastQueries:
     async def get_past_broker(self, request: wire.GetPastBrokerRequest) -> wire.GetPastBrokerResponse:
         """Return the replicas of a broker name at a moment, and its events up to then."""
         found = await self._worker.ask(self._questions.broker(request))
-        response, slices = past_broker(found, node=self._node), self._slices()
+        response, slices = past_broker(found, node=self._node), answer_slices(self._clock)
         for row in found["events"]:
             response.events.append(past_event(row))
             await slices.pause()
@@ -162,7 +161,7 @@ class PastQueries:
     async def list_past_events(self, request: wire.ListPastEventsRequest) -> wire.ListPastEventsResponse:
         """Return one page of events."""
         found = await self._worker.ask(self._questions.events(request))
-        slices = self._slices()
+        slices = answer_slices(self._clock)
         response = wire.ListPastEventsResponse(next_page_token=found["next_page_token"], node=self._node)
         for row in found["events"]:
             response.events.append(past_event(row))
@@ -172,16 +171,12 @@ class PastQueries:
     async def list_changes(self, request: wire.ListChangesRequest) -> wire.ListChangesResponse:
         """Return one page of changes by operators."""
         found = await self._worker.ask(self._questions.changes(request))
-        slices = self._slices()
+        slices = answer_slices(self._clock)
         response = wire.ListChangesResponse(next_page_token=found["next_page_token"], node=self._node)
         for change in found["events"]:
             response.changes.append(past_change(change))
             await slices.pause()
         return response
-
-    def _slices(self) -> Slices:
-        """An answer may have a thousand parts, and each takes a part of a millisecond to encode."""
-        return Slices(self._clock, pause=PAUSE_SECONDS)
 
 
 def _topic_violations(request: wire.ListPastEventsRequest) -> Iterator[FieldViolation]:
