@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import statistics
 import tempfile
@@ -9,11 +11,13 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import date, timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import grpc
 from google.protobuf.message import Message
 
+from pointsman.daemon.rpc.listeners import DEFAULT_LISTENER
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman_namesrv.history.past_files import PastFiles
@@ -21,8 +25,7 @@ from tests.bench import clients
 from tests.bench.histories import Fleet, write
 from tests.bench.report import Report
 from tests.bench.servers import name_server
-from tests.bench.worker import Worker, worker
-from tests.kit.waiting import running
+from tests.bench.worker import Worker, serve_commands, worker
 
 FLEET = Fleet(brokers=1_000, clusters=4, nodes=1, days=30, first_day=date(2026, 3, 2), flapping_share=0.01, seed=7)
 NODE = "namesrv-1:9876"
@@ -50,7 +53,7 @@ async def measure(report: Report, *, fleet: Fleet = FLEET) -> None:
             "index",
             f"{time.monotonic() - began:.1f} s for {written.rows:,} rows; {sizes[1]:.1f} MB beside {sizes[0]:.0f} MB",
         )
-        async with worker(name_server, history=str(history), node=NODE) as server:
+        async with worker(name_server, history=str(history), node=NODE, listener=DEFAULT_LISTENER) as server:
             await _questions(report, fleet, server)
             await _queries_beside(report, fleet, server)
 
@@ -75,14 +78,16 @@ async def _queries_beside(report: Report, fleet: Fleet, server: Worker) -> None:
     async with (
         worker(clients.changing_registrar, addr, QUERIED_TOPICS, 1) as registrar,
         worker(clients.querier, addr, QUERIED_TOPICS) as querier,
+        worker(asker, addr, fleet) as asking,
     ):
         await registrar.ask("register", 0.1, 20)
         await querier.ask("latencies", 1.0, QUERIES_A_SECOND)
         for turn in range(TURNS):
             report.progress(f"turn {turn + 1} of {TURNS}")
             quiet += await querier.ask("latencies", SECONDS, QUERIES_A_SECOND)
-            async with running(_without_pause(addr, fleet)):
-                asked += await querier.ask("latencies", SECONDS, QUERIES_A_SECOND)
+            await asking.ask("begin")
+            asked += await querier.ask("latencies", SECONDS, QUERIES_A_SECOND)
+            await asking.ask("end")
     calm, busy = _p99(quiet), _p99(asked)
     report.figure(
         "p99 of route queries while a client asks without pause",
@@ -92,10 +97,32 @@ async def _queries_beside(report: Report, fleet: Fleet, server: Worker) -> None:
     )
 
 
-async def _without_pause(addr: str, fleet: Fleet) -> None:
-    async with _admin(addr) as stub:
+async def asker(pipe: Connection, addr: str, fleet: Fleet) -> None:
+    """Ask without pause from "begin" to "end".
+
+    It stands for a client on another machine, so it runs when the other processes leave it a core.
+    """
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    is_over = asyncio.Event()
+    asking: set[asyncio.Task[None]] = set()
+
+    async def without_pause(stub: AdminServiceStub) -> None:
         for kind, request in _asked(fleet):
+            if is_over.is_set():
+                return
             await getattr(stub, kind)(request, timeout=60)
+
+    async with _admin(addr) as stub:
+
+        async def begin() -> None:
+            is_over.clear()
+            asking.add(asyncio.create_task(without_pause(stub)))
+
+        async def end() -> None:
+            is_over.set()
+            await asking.pop()
+
+        await serve_commands(pipe, {"begin": begin, "end": end})
 
 
 def _asked(fleet: Fleet) -> Iterator[tuple[str, Message]]:
