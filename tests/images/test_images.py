@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -137,8 +136,6 @@ async def test_a_broker_is_registered_and_routed_over_a_restart_and_the_night_re
             addrs = ["127.0.0.1:{server.port}"]
             [probe]
             kind = "redis"
-            [monitoring]
-            listen = "127.0.0.1:{free_port()}"
             [[topics.topic]]
             name = "orders"
             read_queues = 4
@@ -184,8 +181,6 @@ def test_a_daemon_is_small(podman: Podman, image: str) -> None:
     assert over <= MOST_BYTES
 
 
-@pytest.mark.parametrize(("image", "word"), [("namesrv", "--help"), ("agent", "--help"), ("report", "--help")])
-def test_each_image_runs_its_program(podman: Podman, image: str, word: str) -> None:
-    began = time.monotonic()
-    assert "Usage" in podman.run(image, ["--tmpfs=/tmp"], word)
-    assert time.monotonic() - began < 60
+@pytest.mark.parametrize("image", ["namesrv", "agent", "report"])
+def test_each_image_runs_its_program(podman: Podman, image: str) -> None:
+    assert "Usage" in podman.run(image, ["--tmpfs=/tmp"], "--help")

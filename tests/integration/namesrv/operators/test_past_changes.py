@@ -143,13 +143,15 @@ async def test_without_a_history_the_page_says_so_and_has_what_is_in_memory(cloc
         assert [parsed(line)[0] for line in undone_by(answer)] == ["guard", "add-write-perm"]
 
 
+async def busy(_: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of a worker that has too many questions."""
+    raise TooManyQuestions(3.0)
+
+
 @pytest.mark.usefixtures("changed")
 async def test_while_the_worker_is_busy_the_page_says_so_and_has_what_is_in_memory(
     server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def busy(_: Mapping[str, Any]) -> dict[str, Any]:
-        raise TooManyQuestions(3.0)
-
     monkeypatch.setattr(server.parts.past_pages, "_ask", busy)
     answer = await page(server)
     assert answer.status == 200
@@ -168,9 +170,6 @@ async def test_while_the_worker_is_busy_the_page_says_so_and_has_what_is_in_memo
 async def test_where_memory_is_not_read_in_time_either_the_page_is_503(
     server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def busy(_: Mapping[str, Any]) -> dict[str, Any]:
-        raise TooManyQuestions(3.0)
-
     monkeypatch.setattr(server.parts.past_pages, "_ask", busy)
     monkeypatch.setattr(page_source, "HISTORY_SECONDS", 0.05)
     documents = server.parts.documents

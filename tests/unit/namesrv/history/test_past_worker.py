@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +61,19 @@ def test_the_size_of_a_grpc_message_does_not_bound_a_page(tmp_path: Path, monkey
 
     assert head(kind="fleet")["list"] == "replicas"
     assert head(kind="broker", broker_name="a") == {"too_large": True}
+
+
+def test_within_an_answer_it_sleeps_again_and_again_and_not_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: list[Any] = []
+    armed: list[float] = []
+    slept: list[float] = []
+    monkeypatch.setattr(signal, "signal", lambda _, handler: handlers.append(handler))
+    monkeypatch.setattr(signal, "setitimer", lambda _, seconds: armed.append(seconds))
+    monkeypatch.setattr(time, "sleep", slept.append)
+    with past_worker._yielding():
+        handlers[-1](signal.SIGALRM, None)
+        handlers[-1](signal.SIGALRM, None)
+    monkeypatch.undo()
+    assert slept == [past_worker.YIELD_SECONDS] * 2
+    assert armed == [past_worker.WORK_SECONDS] * 3 + [0.0]
+    assert handlers[-1] is signal.SIG_IGN
