@@ -1,3 +1,3 @@
 """The sidecar of a broker: registers it with every name server, and coordinates its consumer groups."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

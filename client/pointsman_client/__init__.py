@@ -92,7 +92,7 @@ from pointsman_client.producer.producer_options import Fallback, Park
 from pointsman_client.routes.route_watch import RouteChanges
 from pointsman_client.tracing_hook import SendSpan, TracingHook
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "NEWER_FAULT_RULES",
