@@ -29,8 +29,8 @@ MEMORY_BYTES = 160 * 1024 * 1024
 """Address space of the worker."""
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 FIRST_ESTIMATE_SECONDS = 1.0
-SLICE_SECONDS = 0.0005
-"""Longest time for which an answer holds the loop: with 3 ms, route queries waited as long while a client asked."""
+SLICE_SECONDS = 0.0002
+"""Longest time for which an answer holds the loop: a route query waits for it."""
 IDLE_SECONDS = 60.0
 """After which a worker is started that has no question, to index closed files."""
 

@@ -6,10 +6,9 @@ import itertools
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -369,6 +368,13 @@ def timestamp(at: datetime) -> Timestamp:
     return encoded
 
 
+def struct(fields: Mapping[str, Any]) -> Struct:
+    """Encode a JSON object; ``ParseDict`` would take three times as long."""
+    encoded = Struct()
+    encoded.update(fields)
+    return encoded
+
+
 def node_state(state: NodeState) -> broker_pb2.NodeState.ValueType:
     """Encode the state of this node."""
     return _NODE_STATES[state]
@@ -498,7 +504,7 @@ def broker_event(event: Event, *, event_at: datetime, seq: int) -> admin_service
         encoded.identity.cluster, encoded.identity.broker_name = event.group
     if event.interval is not None:
         encoded.interval.CopyFrom(duration(event.interval))
-    encoded.detail.CopyFrom(ParseDict(dict(event.detail), Struct()))
+    encoded.detail.CopyFrom(struct(event.detail))
     return encoded
 
 

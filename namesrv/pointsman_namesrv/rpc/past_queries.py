@@ -8,8 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import chain
 from typing import Any
 
-from google.protobuf.json_format import ParseDict
-from google.protobuf.struct_pb2 import Struct, Value
+from google.protobuf.struct_pb2 import Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.clock import Clock
@@ -141,11 +140,10 @@ class PastQueries:
         """Return the route of a topic at a moment."""
         found = await self._worker.ask(self._questions.route(request))
         brokers, slices = found.pop("brokers"), answer_slices(self._clock)
-        response = wire.GetPastRouteResponse(route=ParseDict(found, Struct()), node=self._node)
-        listed = response.route.fields["brokers"].list_value
-        listed.SetInParent()
+        response = wire.GetPastRouteResponse(route=broker_codec.struct(found), node=self._node)
+        listed = response.route.get_or_create_list("brokers")
         for broker in brokers:
-            ParseDict(broker, listed.values.add())
+            listed.append(broker)
             await slices.pause()
         return response
 
@@ -228,7 +226,7 @@ def past_event(row: Mapping[str, Any]) -> wire.BrokerEvent:
         incarnation=row.get("incarnation") or "",
         seq=row["seq"],
         boot_id=row["boot_id"],
-        detail=ParseDict(row["detail"], Struct()),
+        detail=broker_codec.struct(row["detail"]),
         state=row.get("state") or "",
         planned=bool(row.get("planned")),
     )
@@ -296,4 +294,4 @@ def past_change(change: Mapping[str, Any]) -> wire.OperatorChange:
 
 
 def _value(value: Any) -> Value:  # noqa: ANN401  # any JSON
-    return ParseDict(value, Value())
+    return broker_codec.struct({"value": value}).fields["value"]
