@@ -117,7 +117,7 @@ def delete_topic(invocation: Invocation, topic: str, cluster: str, force: bool, 
 
     Rejected while brokers have the topic; the error names them: delete it there first. With --force the topic is hidden
     until each of them registers another set of topics. Its clients lose their route immediately, so you must confirm
-    (without a terminal: --yes). Sent to all servers listed; exits 1 if one failed. Repeating it is safe.
+    (without a terminal: --yes). Sent to all servers listed; exits 1 if one failed or if none knew the topic.
 
     \b
     JSON: nodes[].{addr, changed, hiddenOn[]} or {addr, error}
