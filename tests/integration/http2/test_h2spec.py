@@ -1,4 +1,4 @@
-"""h2spec 2.2.1 (``go install github.com/summerwind/h2spec/cmd/h2spec``) against the sans-I/O connection."""
+"""h2spec 2.2.1 (``go install github.com/summerwind/h2spec/cmd/h2spec@latest``) against the sans-I/O connection."""
 
 from __future__ import annotations
 
