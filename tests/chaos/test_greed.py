@@ -10,14 +10,17 @@ import struct
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import grpc
 import pytest
 
 from pointsman.daemon.rpc.standard_services import MAX_STREAMS
+from pointsman.v1.admin_service_pb2 import GetPastBrokerRequest
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
@@ -34,9 +37,11 @@ from tests.chaos.conftest import Report
 from tests.chaos.greedy_clients import NARROW, NOISY, WIDE, greedy
 from tests.kit.broker.rocketmq.frames import ask, broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import remoting_peer
+from tests.kit.http_answer import ask_in_thread
 from tests.kit.name_server import wire
 from tests.kit.name_server.events import QUEUES, broker_event, topics_event
 from tests.kit.name_server.process import RealNameServer, real_name_server
+from tests.kit.waiting import running
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -299,6 +304,10 @@ PAST_HOURS = 26.0
 """Over a midnight, so that a question reads two days."""
 PAST_SECONDS = 40.0
 ASKERS = 32
+LONG_NAME = "b" * 60
+OPERATOR_SECONDS = 1.0
+FEW_QUESTIONS = 4
+"""For which the operator may wait: the one being answered, its own, and others that used the worker as little."""
 ANSWERS_BYTES = 32 * 2**20
 """What answers about the past may take in the server itself."""
 
@@ -311,7 +320,7 @@ def write_large_history(folder: Path) -> datetime:
     history.write(0.0, replace(broker_event(EventKind.NAMESRV_READY), broker=None))
     span = (PAST_HOURS - 1.0) * 3_600.0
     for number in range(PAST_BROKERS):
-        registered = broker_event(name=f"{'b' * 60}-{number}")
+        registered = broker_event(name=f"{LONG_NAME}-{number}")
         topics = {WIDE: QUEUES} | ({NARROW: QUEUES} if number < WITH_NARROW else {})
         at = span * number / PAST_BROKERS
         history.write(at, registered)
@@ -322,6 +331,37 @@ def write_large_history(folder: Path) -> datetime:
             history.write(at, broker_event(EventKind.LATE_HEARTBEAT, NOISY, detail={"text": "x" * 1_000}))
     history.close()
     return began_at + timedelta(seconds=span)
+
+
+@dataclass
+class Operator:
+    """Looks at the past now and then, over gRPC and as a page, each time on a connection of its own."""
+
+    addr: str
+    port: int
+    at: datetime
+    waits: dict[str, list[float]] = field(default_factory=lambda: {"gRPC": [], "page": []})
+    refusals: list[str] = field(default_factory=list)
+
+    async def look(self) -> None:
+        while True:
+            await asyncio.sleep(OPERATOR_SECONDS)
+            began = time.monotonic()
+            async with grpc.aio.insecure_channel(self.addr, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+                request = GetPastBrokerRequest(broker_name=f"{LONG_NAME}-7")
+                request.at.FromDatetime(self.at)
+                try:
+                    await AdminServiceStub(channel).GetPastBroker(request, timeout=60)
+                    self.waits["gRPC"].append(time.monotonic() - began)
+                except grpc.aio.AioRpcError as error:
+                    self.refusals.append(f"{error.code().name}: {error.details()}")
+            began, moment = time.monotonic(), quote(self.at.isoformat())
+            path = f"/brokers/c1/{LONG_NAME}-7?at={moment}"
+            answer = await asyncio.to_thread(ask_in_thread, self.port, path, source="127.0.0.2")
+            if answer.status == 200:
+                self.waits["page"].append(time.monotonic() - began)
+            else:
+                self.refusals.append(f"{answer.status}: {answer.body.decode()}")
 
 
 def worker_bytes(server_pid: int) -> tuple[int, int]:
@@ -345,14 +385,25 @@ async def test_questions_about_the_past_without_pause_stay_within_their_memory(t
             quiet, before = client.p99(), server.rss_bytes()
             port = int(server.monitoring_addr.rpartition(":")[2])
             asking = taker.begin("ask_the_past", PAST_SECONDS, ASKERS, at.isoformat(), port)
+            operator = Operator(server.addr, port, at)
             grown, most, resident = 0, 0, 0
-            while not asking.done():
-                await asyncio.sleep(0.2)
-                grown = max(grown, server.rss_bytes() - before)
-                most, resident = (max(pair) for pair in zip((most, resident), worker_bytes(server.pid), strict=True))
+            async with running(operator.look()):
+                while not asking.done():
+                    await asyncio.sleep(0.2)
+                    grown = max(grown, server.rss_bytes() - before)
+                    found = worker_bytes(server.pid)
+                    most, resident = (max(pair) for pair in zip((most, resident), found, strict=True))
             ends = await asking
         p99 = client.p99()
         starts = await server.metric("pointsman_namesrv_past_worker_starts_total")
+        name = "pointsman_namesrv_past_question_seconds"
+        answered = await server.metric(f"{name}_count")
+        question = await server.metric(f"{name}_sum") / answered
+    for way, waits in operator.waits.items():
+        spread = f"median {statistics.median(waits):.2f} s, longest {max(waits):.2f} s" if waits else "none"
+        report(
+            f"operator over {way}: {len(waits)} answers, {spread}; a question took {question:.2f} s of {answered:.0f}"
+        )
     report(", ".join(f"{count} x {end}" for end, count in sorted(ends.items())))
     report(
         f"worker {resident / 1e6:.0f} MB, {most / 1e6:.0f} MB mapped, {starts:.0f} starts; server {grown / 1e6:.0f} MB "
@@ -364,3 +415,7 @@ async def test_questions_about_the_past_without_pause_stay_within_their_memory(t
     assert "RESOURCE_EXHAUSTED TOO_MANY_QUESTIONS" not in ends, "each says when to retry"
     assert ends["FAILED_PRECONDITION QUESTION_TOO_LARGE"] > 0, "of the broker with too many rows"
     assert {"GetPastRoute", "ListPastEvents", "ListChanges"} <= set(ends)
+    assert operator.refusals == []
+    for way, waits in operator.waits.items():
+        assert waits, way
+        assert statistics.median(waits) < FEW_QUESTIONS * question, way

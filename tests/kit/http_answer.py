@@ -31,9 +31,11 @@ class HttpAnswer:
         return self.status, self.document["error"]["code"], self.document["error"]["message"]
 
 
-def ask_in_thread(port: int, path: str, method: str = "GET", headers: Mapping[str, str] | None = None) -> HttpAnswer:
-    """Send one request; blocks."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
+def ask_in_thread(
+    port: int, path: str, method: str = "GET", headers: Mapping[str, str] | None = None, *, source: str = "127.0.0.1"
+) -> HttpAnswer:
+    """Send one request from this address; blocks."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS, source_address=(source, 0))
     try:
         connection.request(method, path, headers=dict(headers or {}))
         answer = connection.getresponse()

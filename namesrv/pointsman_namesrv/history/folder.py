@@ -54,6 +54,11 @@ def index_path(raw: Path, file: HistoryFile) -> Path:
     return day_folder(index_folder(raw), file.day) / f"{file.path.name}.json"
 
 
+def states_path(raw: Path, file: HistoryFile) -> Path:
+    """Return where the copy of a file's rows about states is, if it has one."""
+    return day_folder(index_folder(raw), file.day) / f"{file.path.name.removesuffix('.gz')}.states.gz"
+
+
 def folder_day(folder: Path) -> date | None:
     """Return the day of a folder; None if it is not one of the history."""
     match = _DAY.fullmatch(folder.name)

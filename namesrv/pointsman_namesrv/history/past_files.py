@@ -27,9 +27,10 @@ from pointsman_namesrv.history.folder import (
     files_of,
     index_folder,
     index_path,
+    states_path,
 )
 from pointsman_namesrv.history.past_index import FileIndex, overlap
-from pointsman_namesrv.history.past_lines import Block, Line, lines_of
+from pointsman_namesrv.history.past_lines import STATELESS, Block, Line, lines_of
 
 MAX_ROWS = 50_000
 """Rows that one question may hold in memory; each takes about 1.5 kB."""
@@ -109,15 +110,20 @@ class PastFiles:
         path = index_path(self._raw, file)
         found = past_index.load(path, size=file.size)
         if found is None:
-            found = past_index.build(file.path, self.node)
-            with contextlib.suppress(OSError):  # a question can be answered without it
-                past_index.save(found, path)
+            try:
+                found = self._write_index(file)
+            except OSError:  # a question can be answered without it
+                found = past_index.build(file.path, self.node)
         with contextlib.suppress(OSError):
             if path.stat().st_size <= MAX_CACHED_BYTES:
                 self._cached[key] = found
         if len(self._cached) > MAX_CACHED:
             self._cached.popitem(last=False)
         return found
+
+    def _write_index(self, file: HistoryFile) -> FileIndex:
+        paths = {"index": index_path(self._raw, file), "states": states_path(self._raw, file)}
+        return past_index.write(file.path, self.node, **paths)
 
     def index_missing(self) -> Iterator[None]:
         """Build the missing indexes, those of the newest files first, and yield after each; then drop the orphans.
@@ -126,9 +132,8 @@ class PastFiles:
         """
         for day in reversed(self.days()):
             for file in reversed(self._files(day)):
-                path = index_path(self._raw, file)
-                if file.packed and not path.exists():
-                    past_index.save(past_index.build(file.path, self.node), path)
+                if file.packed and not index_path(self._raw, file).exists():
+                    self._write_index(file)
                     yield
         self.drop_orphans()
 
@@ -140,7 +145,8 @@ class PastFiles:
         except OSError:
             return 0
         for day, folder in folders:
-            kept = {f"{file.path.name}.json" for file in files_of(day, day_folder(self._raw, day))}
+            files = files_of(day, day_folder(self._raw, day))
+            kept = {path(self._raw, file).name for file in files for path in (index_path, states_path)}
             for path in folder.iterdir():
                 if path.name not in kept:
                     path.unlink(missing_ok=True)
@@ -151,29 +157,44 @@ class PastFiles:
 
     # --- rows -------------------------------------------------------------------------------------------------
 
-    def visit(self, days: Iterable[date], blocks: Blocks, see: See, *, with_frequent: bool = True) -> None:
+    def visit(
+        self, days: Iterable[date], blocks: Blocks, see: See, *, with_frequent: bool = True, only_states: bool = False
+    ) -> None:
         """Call ``see`` for this node's lines of the days, of indexed files for those in the chosen blocks.
 
-        A line may be seen several times: when the recorder compresses a file in the meantime, and when it wrote a row
-        again after an error of the disk. Raises OSError.
+        ``only_states``: only rows about states are needed, so their copy is read where that is smaller. A line may be
+        seen several times: when the recorder compresses a file in the meantime, and when it wrote a row again after
+        an error of the disk. Raises OSError.
         """
         for day in days:
             for attempt in range(MAX_READS):
                 try:
-                    self._visit(day, blocks, see, with_frequent=with_frequent)
+                    self._visit(day, blocks, see, with_frequent=with_frequent, only_states=only_states)
                     break
                 except FileNotFoundError:
                     if attempt == MAX_READS - 1:
                         raise
 
-    def _visit(self, day: date, blocks: Blocks, see: See, *, with_frequent: bool) -> None:
+    def _visit(self, day: date, blocks: Blocks, see: See, *, with_frequent: bool, only_states: bool) -> None:
         for file in self._files(day):
             index = self._index(file)
-            chosen: Iterable[Block | None] = [None] if index is None else blocks(index)
+            chosen: list[Block | None] = [None] if index is None else [*blocks(index)]
+            path = file.path
+            if only_states and index is not None and self._has_states(file, index, chosen):
+                path, chosen = states_path(self._raw, file), [None]
             for block in chosen:
-                for line in lines_of(file.path, block, with_frequent=with_frequent):
+                for line in lines_of(path, block, with_frequent=with_frequent):
                     if line.node == self.node:
                         see(line)
+
+    def _has_states(self, file: HistoryFile, index: FileIndex, chosen: Iterable[Block | None]) -> bool:
+        """Return whether there is a copy of the rows about states that is smaller than the chosen blocks."""
+        if not 0 < index.states_bytes < sum(block.length for block in chosen if block is not None):
+            return False
+        try:
+            return states_path(self._raw, file).stat().st_size == index.states_bytes
+        except OSError:
+            return False
 
     def visit_newest_first(
         self,
@@ -372,7 +393,7 @@ class PastFiles:
         def see(line: Line) -> None:
             if line.boot_id != boot_id or line.at_us > at_us:
                 return
-            if line.event.startswith("NAMESRV_") and line.event not in ROUTINE and (row := line.row()) is not None:
+            if line.event.startswith("NAMESRV_") and has_state(line.event) and (row := line.row()) is not None:
                 own[line.seq] = lean(row, "")
             is_state = has_state(line.event) and cluster in (None, line.cluster)
             broker_id = line.broker_id if is_state else None
@@ -388,9 +409,12 @@ class PastFiles:
                 raise TooManyRows(MAX_ROWS)
 
         def has_state(event: str) -> bool:
-            return event not in ROUTINE and event != "TOPICS"
+            return event not in STATELESS
 
-        self.visit(days, lambda index: index.of_run(boot_id, has_state, until_us=at_us), see, with_frequent=False)
+        def blocks(index: FileIndex) -> list[Block]:
+            return index.of_run(boot_id, has_state, until_us=at_us)
+
+        self.visit(days, blocks, see, with_frequent=False, only_states=True)
         rows, surroundings = list(own.values()), dict[Replica, Surroundings]()
         for place, line in latest.items():
             if (row := line.row()) is not None:

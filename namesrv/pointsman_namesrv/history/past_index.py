@@ -1,12 +1,14 @@
-"""An index beside each closed history file: what is in which block of it.
+"""An index beside each closed history file: what is in which block of it, and a copy of its rows about states.
 
 Questions about the past use it to leave out what they do not need. It may be deleted at any time: a file without an
-index, or with one of another size or version, is read as a whole, and indexed again when the worker has time.
+index, or with one of another size or version, is read as a whole, and indexed again when the worker has time. The copy
+is for questions about all brokers: nearly every block has a state of one of them, between hundreds of other rows.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import itertools
 import json
 import os
@@ -19,9 +21,9 @@ from typing import Any
 
 from pointsman.history.row_format import Row, detail_of, moment_of
 from pointsman.history.topic_selection import ObserverRows, joined
-from pointsman_namesrv.history.past_lines import NOT_INDEXED, Block, Line, read_line, texts_of
+from pointsman_namesrv.history.past_lines import NOT_INDEXED, STATELESS, Block, Line, read_line, texts_of
 
-VERSION = 1
+VERSION = 2
 WHOLE_FILE = -1
 MAX_TOPICS = 50_000
 """Topics of one file that are indexed, about 10 MB; of more, all TOPICS rows are read for a question about one."""
@@ -85,6 +87,8 @@ class FileIndex:
     """None: there are more than `MAX_TOPICS`."""
     kinds: dict[str, list[int]] = field(default_factory=dict)
     changes: list[int] = field(default_factory=list)
+    states_bytes: int = 0
+    """Size of the copy of the rows about states; 0: it has none."""
 
     def observers(self, node: str, at_us: int) -> tuple[list[ObserverRows], list[RunRows]]:
         """Count the rows of each run for a moment; return also the blocks of runs that must be read for it."""
@@ -142,8 +146,19 @@ class FileIndex:
         return (RunRows(*part) for part in self.parts)
 
 
-def build(path: Path, node: str) -> FileIndex:
-    """Read a file and return its index. Raises OSError."""
+def write(file: Path, node: str, *, index: Path, states: Path) -> FileIndex:
+    """Read a file, write its index and the copy of its rows about states, and return the index. Raises OSError."""
+    states.parent.mkdir(parents=True, exist_ok=True)
+    with _written(states) as partial:
+        with gzip.open(partial, "wb", compresslevel=6) as copy:
+            found = build(file, node, keep=lambda line: copy.write(line.text + b"\n"))
+        found.states_bytes = partial.stat().st_size
+    save(found, index)
+    return found
+
+
+def build(path: Path, node: str, *, keep: Callable[[Line], object] = lambda _: None) -> FileIndex:
+    """Read a file and return its index; ``keep`` takes each row about states. Raises OSError."""
     size = path.stat().st_size
     begins: list[int] = []
     runs: dict[tuple[str, int], RunRows] = {}
@@ -168,6 +183,8 @@ def build(path: Path, node: str) -> FileIndex:
         days.add(moment_of(line.at_us).date())
         if line.event in NOT_INDEXED:
             continue
+        if line.event not in STATELESS:
+            keep(line)
         groups[line.cluster or "", line.broker_name or ""][number] = None
         kinds[line.event][number] = None
         if line.may_have_author:
@@ -237,11 +254,19 @@ def save(index: FileIndex, to: Path) -> None:
         "topics": index.topics,
         "kinds": index.kinds,
         "changes": index.changes,
+        "states_bytes": index.states_bytes,
     }
     to.parent.mkdir(parents=True, exist_ok=True)
+    with _written(to) as partial:
+        partial.write_text(json.dumps(document, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _written(to: Path) -> Iterator[Path]:
+    """Yield the path under which a file is written until it is complete."""
     partial = to.with_name(f".{to.name}.{os.getpid()}")
     try:
-        partial.write_text(json.dumps(document, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+        yield partial
         partial.replace(to)
     except OSError:
         with contextlib.suppress(OSError):
@@ -268,6 +293,7 @@ def load(path: Path, *, size: int) -> FileIndex | None:
             document["topics"],
             document["kinds"],
             document["changes"],
+            document["states_bytes"],
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

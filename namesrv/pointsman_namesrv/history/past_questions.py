@@ -64,6 +64,8 @@ class Events:
     kinds: tuple[str, ...] = ()
     """Empty: all but routine ones and repeated states."""
     by: str | None = None
+    state: str | None = None
+    """After the event."""
     only_changes: bool = False
     """Only those that an operator caused."""
     limit: int = 100
@@ -292,6 +294,8 @@ class _Choice:
                 return detail.get("full") is False and mentions(row, asked.topic)
             if row["event"] == "TOPIC_DELETED" and detail.get("topic") != asked.topic:
                 return False
+        if asked.state is not None and row["state"] != asked.state:
+            return False
         if asked.by is not None and asked.by not in (detail.get("by"), detail.get("claimed_by")):
             return False
         return not asked.only_changes or operator_change(row) is not None

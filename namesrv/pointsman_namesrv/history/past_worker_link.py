@@ -18,6 +18,7 @@ from typing import Any
 from pointsman.clock import Clock
 from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.history.past_files import MAX_ROWS, PastFiles
+from pointsman_namesrv.history.past_turns import FIRST_ESTIMATE_SECONDS, NoRoom, PastTurns
 from pointsman_namesrv.node_metrics import PastMetrics
 from pointsman_namesrv.slices import PAUSE_SECONDS, Slices
 
@@ -28,7 +29,6 @@ DEADLINE_SECONDS = 30.0
 MEMORY_BYTES = 160 * 1024 * 1024
 """Address space of the worker."""
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
-FIRST_ESTIMATE_SECONDS = 1.0
 SLICE_SECONDS = 0.0002
 """Longest time for which an answer holds the loop: a route query waits for it."""
 IDLE_SECONDS = 60.0
@@ -94,29 +94,26 @@ class PastWorkerLink:
         self._node = node
         self._clock = clock
         self._metrics = metrics
-        self._turn = asyncio.Lock()
-        self._questions = 0
+        self._turns = PastTurns(MAX_WAITING, clock=clock)
         self._process: asyncio.subprocess.Process | None = None
-        self._seconds = FIRST_ESTIMATE_SECONDS
-        """Moving average of an answer."""
         self._is_stopped = False
 
-    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+    async def ask(self, question: Mapping[str, Any], asker: str) -> dict[str, Any]:
         """Return the answer; :mod:`~pointsman_namesrv.history.past_questions` describes both.
+
+        ``asker``: whose question it is, where several wait.
 
         Raises HistoryOff, TooManyQuestions, QuestionTooLarge, PastUnreadable.
         """
         if self._directory is None:
             raise HistoryOff
-        if self._questions > MAX_WAITING:
-            self._count(question, "refused")
-            raise TooManyQuestions(max(FIRST_ESTIMATE_SECONDS, self._questions * self._seconds))
-        self._questions += 1
         try:
-            async with self._turn:
+            async with self._turns.turn(asker):
                 return await self._asked(question)
-        finally:
-            self._questions -= 1
+        except NoRoom:
+            self._count(question, "refused")
+            wait = (self._turns.waiting + 1) * self._turns.seconds
+            raise TooManyQuestions(max(FIRST_ESTIMATE_SECONDS, wait)) from None
 
     async def run(self, until_read: Callable[[], Awaitable[None]]) -> None:
         """Have closed files indexed before the first question, at a time without questions; checks once per minute.
@@ -129,8 +126,8 @@ class PastWorkerLink:
             is_running = self._process is not None and self._process.returncode is None
             if is_running or not await asyncio.to_thread(PastFiles(self._directory, self._node).has_closed):
                 continue
-            with contextlib.suppress(OSError, EOFError):  # the next question reports it
-                async with self._turn:
+            with contextlib.suppress(OSError, EOFError, NoRoom):  # the next question reports it, or starts the worker
+                async with self._turns.turn(""):
                     await self._running()
 
     async def _asked(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +140,6 @@ class PastWorkerLink:
             raise
         finally:
             seconds = self._clock.monotonic() - began
-            self._seconds += (seconds - self._seconds) / 4
             self._metrics.seconds.observe(seconds)
             self._count(question, "completed" if outcome == "answer" else outcome)
         if outcome == "too_large":

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
-from pointsman_namesrv.history.folder import HistoryFile, day_folders, history_files, index_path
+from pointsman_namesrv.history.folder import HistoryFile, day_folders, history_files, index_path, states_path
 from pointsman_namesrv.history.history_files import MAX_FILE_AGE
 from pointsman_namesrv.node_metrics import Metrics
 
@@ -63,10 +63,11 @@ class Retention:
         return removed.total()
 
     def _index_size(self, file: HistoryFile) -> int:
-        try:
-            return index_path(self._raw, file).stat().st_size
-        except OSError:
-            return 0
+        size = 0
+        for path in (index_path(self._raw, file), states_path(self._raw, file)):
+            with contextlib.suppress(OSError):
+                size += path.stat().st_size
+        return size
 
     def _remove(self, files: Iterable[HistoryFile], cause: str, removed: Counter[str]) -> set[Path]:
         gone = set()
@@ -78,8 +79,9 @@ class Retention:
                 log.warning("history file cannot be removed", extra={"facts": facts})
                 continue
             gone.add(file.path)
-            with contextlib.suppress(OSError):  # the worker that made it removes it, too
+            with contextlib.suppress(OSError):  # the worker that made them removes them, too
                 index_path(self._raw, file).unlink(missing_ok=True)
+                states_path(self._raw, file).unlink(missing_ok=True)
             removed[cause] += 1
             self._metrics.history_removed.labels(cause).inc()
         return gone

@@ -12,6 +12,7 @@ from google.protobuf.struct_pb2 import Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.clock import Clock
+from pointsman.daemon.rpc.calling_peer import Peer
 from pointsman.daemon.rpc.request_fields import by_violations, size_of_page, token_violation
 from pointsman.names import registered_name_problem
 from pointsman.v1 import admin_service_pb2 as wire
@@ -136,9 +137,9 @@ class PastQueries:
         self._clock = clock
         self._node = node
 
-    async def get_past_route(self, request: wire.GetPastRouteRequest) -> wire.GetPastRouteResponse:
+    async def get_past_route(self, request: wire.GetPastRouteRequest, peer: Peer) -> wire.GetPastRouteResponse:
         """Return the route of a topic at a moment."""
-        found = await self._worker.ask(self._questions.route(request))
+        found = await self._worker.ask(self._questions.route(request), peer.key)
         brokers, slices = found.pop("brokers"), answer_slices(self._clock)
         response = wire.GetPastRouteResponse(route=broker_codec.struct(found), node=self._node)
         listed = response.route.get_or_create_list("brokers")
@@ -147,18 +148,18 @@ class PastQueries:
             await slices.pause()
         return response
 
-    async def get_past_broker(self, request: wire.GetPastBrokerRequest) -> wire.GetPastBrokerResponse:
+    async def get_past_broker(self, request: wire.GetPastBrokerRequest, peer: Peer) -> wire.GetPastBrokerResponse:
         """Return the replicas of a broker name at a moment, and its events up to then."""
-        found = await self._worker.ask(self._questions.broker(request))
+        found = await self._worker.ask(self._questions.broker(request), peer.key)
         response, slices = past_broker(found, node=self._node), answer_slices(self._clock)
         for row in found["events"]:
             response.events.append(past_event(row))
             await slices.pause()
         return response
 
-    async def list_past_events(self, request: wire.ListPastEventsRequest) -> wire.ListPastEventsResponse:
+    async def list_past_events(self, request: wire.ListPastEventsRequest, peer: Peer) -> wire.ListPastEventsResponse:
         """Return one page of events."""
-        found = await self._worker.ask(self._questions.events(request))
+        found = await self._worker.ask(self._questions.events(request), peer.key)
         slices = answer_slices(self._clock)
         response = wire.ListPastEventsResponse(next_page_token=found["next_page_token"], node=self._node)
         for row in found["events"]:
@@ -166,9 +167,9 @@ class PastQueries:
             await slices.pause()
         return response
 
-    async def list_changes(self, request: wire.ListChangesRequest) -> wire.ListChangesResponse:
+    async def list_changes(self, request: wire.ListChangesRequest, peer: Peer) -> wire.ListChangesResponse:
         """Return one page of changes by operators."""
-        found = await self._worker.ask(self._questions.changes(request))
+        found = await self._worker.ask(self._questions.changes(request), peer.key)
         slices = answer_slices(self._clock)
         response = wire.ListChangesResponse(next_page_token=found["next_page_token"], node=self._node)
         for change in found["events"]:

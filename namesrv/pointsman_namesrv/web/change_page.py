@@ -8,12 +8,12 @@ from datetime import datetime
 
 from pointsman.history.operator_changes import CHANGES, OperatorChange
 from pointsman.wire.operator_texts import setting_text
-from pointsman_namesrv.web.event_pages import BY, same_command
-from pointsman_namesrv.web.page_data import ChangesData
-from pointsman_namesrv.web.page_links import broker_path, fleet_path, moment_text, topic_path
-from pointsman_namesrv.web.page_query import Paged, PageQuery, distinct, paged
+from pointsman_namesrv.web.event_pages import BY, earlier_path, same_command
+from pointsman_namesrv.web.page_data import HistoryRows
+from pointsman_namesrv.web.page_links import broker_path, fleet_path, topic_path
+from pointsman_namesrv.web.page_query import PAGE_TOKEN, Paged, PageQuery, distinct, paged
 
-PARAMETERS = ("broker", "cluster", "topic", "kind", BY, "since", "until", "page")
+PARAMETERS = ("broker", "cluster", "topic", "kind", BY, "since", "until", "page", PAGE_TOKEN)
 KINDS = sorted(CHANGES)
 UNKNOWN = "unknown"
 
@@ -42,7 +42,7 @@ class ShownChange:
 class ChangesPage:
     """What the template shows."""
 
-    data: ChangesData
+    data: HistoryRows[OperatorChange]
     query: PageQuery
     changes: Paged[ShownChange]
     kinds: Sequence[str]
@@ -58,26 +58,19 @@ def checked(query: PageQuery) -> PageQuery:
     return query
 
 
-def changes_page(data: ChangesData, query: PageQuery) -> ChangesPage:
+def changes_page(data: HistoryRows[OperatorChange], query: PageQuery) -> ChangesPage:
     """Filter the changes, which the history was asked for by these parameters. Raises InvalidRequest."""
-    found = list(_matched(data.changes, query))
+    found = list(_matched(data.rows, query))
     part = paged(found, query)
     return ChangesPage(
         data=data,
         query=query,
         changes=Paged([_shown(each) for each in part.rows], part.found, part.first, part.before, part.after),
         kinds=KINDS,
-        choices={"cluster": distinct([each.cluster or "" for each in data.changes])},
-        earlier=_earlier(data, query),
+        choices={"cluster": distinct([each.cluster or "" for each in data.rows])},
+        earlier=earlier_path(data, query),
         command=same_command(data.node, query, "changes", ("broker", "cluster", BY)),
     )
-
-
-def _earlier(data: ChangesData, query: PageQuery) -> str:
-    if data.is_cut:
-        return query.change(until=moment_text(datetime.fromisoformat(data.changes[-1].event_at)))
-    is_first = data.since is None or data.first_day is None or data.since.date() < data.first_day
-    return "" if data.since is None or is_first or query.text("since") else query.change(until=moment_text(data.since))
 
 
 def _matched(changes: Sequence[OperatorChange], query: PageQuery) -> Iterator[OperatorChange]:

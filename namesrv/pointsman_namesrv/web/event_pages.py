@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
+from pointsman.history.row_format import REPEATED
 from pointsman.names import name_problem
 from pointsman.wire.operator_texts import detail_text, explanation
 from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.model import GroupKey
+from pointsman_namesrv.history.past_lines import NOT_INDEXED
 from pointsman_namesrv.history.row import Record
-from pointsman_namesrv.web.page_data import EventsData, NodeFacts
-from pointsman_namesrv.web.page_links import broker_path, command, option
-from pointsman_namesrv.web.page_query import Paged, PageQuery, paged
+from pointsman_namesrv.web.page_data import HistoryRows, NodeFacts
+from pointsman_namesrv.web.page_links import broker_path, command, moment_text, option
+from pointsman_namesrv.web.page_query import PAGE_TOKEN, Paged, PageQuery, distinct, paged
 
-PARAMETERS = ("broker", "cluster", "topic", "kind", "state", "by", "since", "until", "page")
+PARAMETERS = ("broker", "cluster", "topic", "kind", "state", "by", "since", "until", "page", PAGE_TOKEN)
 BY = "by"
+KINDS = sorted(kind.value for kind in EventKind)
+OFFERED_KINDS = [kind for kind in KINDS if kind not in NOT_INDEXED and kind not in REPEATED]
+"""The others are not events of an operator's day, and many."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +49,48 @@ class ShownRecord:
 class EventsPage:
     """What the template shows."""
 
-    data: EventsData
+    data: HistoryRows[Record]
     query: PageQuery
     records: Paged[ShownRecord]
     kinds: Sequence[str]
-    in_memory: int
     oldest: datetime | None
     choices: Mapping[str, Sequence[str]]
+    earlier: str
+    """Address of the page with earlier events; empty: the history or the time that was asked for begins here."""
     command: str
 
 
-def events_page(data: EventsData, query: PageQuery) -> EventsPage:
-    """Show all events in memory. Raises InvalidRequest."""
-    records = [record for records in data.by_name.values() for record in records]
-    kinds = sorted({record.event.kind.value for record in records})
-    found = sorted(_matched(records, query, kinds), key=lambda record: record.order, reverse=True)
+def checked(query: PageQuery) -> PageQuery:
+    """Return the parameters, of which the kind is one of an event. Raises InvalidRequest."""
+    query.choice("kind", KINDS)
+    return query
+
+
+def events_page(data: HistoryRows[Record], query: PageQuery) -> EventsPage:
+    """Show the events, of those in memory the ones that the parameters ask for. Raises InvalidRequest."""
+    found = list(data.rows if data.span is not None else _matched(data.rows, query))
     part = paged(found, query)
     return EventsPage(
         data=data,
         query=query,
         records=Paged([shown(each) for each in part.rows], part.found, part.first, part.before, part.after),
-        kinds=kinds,
-        in_memory=len(records),
-        oldest=min((record.event_at for record in records), default=None),
-        choices={"cluster": sorted({key.cluster for key in data.by_name})[:60]},
+        kinds=OFFERED_KINDS,
+        oldest=min((record.event_at for record in data.rows), default=None),
+        choices={"cluster": distinct([key_of(record).cluster for record in data.rows])},
+        earlier=earlier_path(data, query),
         command=same_command(data.node, query, "events", ("broker", "topic", "cluster", "kind", BY)),
     )
+
+
+def earlier_path(data: HistoryRows[T], query: PageQuery) -> str:
+    """Return the address of the page with earlier rows of the history; empty: there are none, or none asked for."""
+    if data.span is None:
+        return ""
+    since, until = data.span
+    if data.next_token:
+        return query.change(**{"until": moment_text(until), PAGE_TOKEN: data.next_token})
+    is_first = data.first_day is None or since.date() < data.first_day
+    return "" if is_first or query.text("since") else query.change(**{"until": moment_text(since), PAGE_TOKEN: ""})
 
 
 def same_command(node: NodeFacts, query: PageQuery, name: str, options: Sequence[str]) -> str:
@@ -84,9 +108,8 @@ def same_command(node: NodeFacts, query: PageQuery, name: str, options: Sequence
     return command(node.servers, name, *words)
 
 
-def _matched(records: Iterable[Record], query: PageQuery, kinds: Sequence[str]) -> Iterator[Record]:
-    broker, cluster, topic, by = (query.text(name) for name in ("broker", "cluster", "topic", BY))
-    kind = query.choice("kind", [*kinds, *(each.value for each in EventKind)]) if query.text("kind") else ""
+def _matched(records: Iterable[Record], query: PageQuery) -> Iterator[Record]:
+    broker, cluster, topic, by, kind = (query.text(name) for name in ("broker", "cluster", "topic", BY, "kind"))
     state, since, until = query.text("state"), query.moment("since"), query.moment("until")
     for record in records:
         event = record.event
@@ -99,7 +122,7 @@ def _matched(records: Iterable[Record], query: PageQuery, kinds: Sequence[str]) 
             or (by and event.detail.get(BY) != by)
             or (state and (event.broker is None or event.broker.state.phase.value != state))
             or (since is not None and record.event_at < since)
-            or (until is not None and record.event_at >= until)
+            or (until is not None and record.event_at > until)
         ):
             continue
         yield record

@@ -6,9 +6,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from pointsman.history.operator_changes import OperatorChange
 from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman_namesrv.core.departed import AbsentBroker
 from pointsman_namesrv.core.flap_penalties import FlapScore
@@ -19,6 +18,7 @@ from pointsman_namesrv.history.row import Record
 from pointsman_namesrv.rpc.watch_hub import WatcherFacts
 from pointsman_namesrv.web.peer_comparison import PeerResult
 
+T = TypeVar("T")
 ALARM, WARNING = "alarm", "warning"
 MAX_HOLDERS = 100
 """Broker names with a topic that its page shows."""
@@ -211,19 +211,19 @@ class TopicData:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangesData:
-    """What operators changed, from the history, or as far as it is in memory."""
+class HistoryRows(Generic[T]):
+    """Events, or changes by operators, from the history, or as far as they are in memory."""
 
     node: NodeFacts
-    changes: Sequence[OperatorChange]
+    rows: Sequence[T]
     """The newest first."""
-    since: datetime | None
-    """Of the history that was read; None: these are in memory."""
-    first_day: date | None
+    span: tuple[datetime, datetime] | None = None
+    """The time of the history that was asked for; None: these are in memory."""
+    first_day: date | None = None
     """Of the history; None: there is none."""
-    is_cut: bool
-    """Whether there are older ones in that time."""
-    problem: str
+    next_token: str = ""
+    """With which the same question continues to older ones of that time; empty: there are none."""
+    problem: str = ""
     """Why they are those in memory; empty: they are from the history."""
 
 

@@ -19,6 +19,7 @@ MAX_PAGE = 1_000_000
 FEW_OF = 10
 """A page within this share of all rows is found without sorting the others."""
 LONGEST = 262
+PAGE_TOKEN = "page_token"  # noqa: S105  # where a page of the history continues
 AT = "at"
 """The parameter of a moment in the past that a page shows."""
 

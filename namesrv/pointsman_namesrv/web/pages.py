@@ -93,7 +93,8 @@ def _group(source: PageSource, names: Names, query: PageQuery) -> bytes:
 
 
 def _events(source: PageSource, _names: Names, query: PageQuery) -> bytes:
-    return rendered("events.html", event_pages.events_page(source.events(), query), tab="/events")
+    page = event_pages.events_page(source.listed_events(event_pages.checked(query)), query)
+    return rendered("events.html", page, tab="/events")
 
 
 def _changes(source: PageSource, _names: Names, query: PageQuery) -> bytes:
@@ -132,7 +133,7 @@ PAGES = (
     ),
     Page("/groups", (_QUEUES,), group_pages.PARAMETERS, _groups),
     Page("/groups/GROUP", (_QUEUES,), (), _group),
-    Page("/events", (_EVENTS,), event_pages.PARAMETERS, _events),
+    Page("/events", (_EVENTS, "ListPastEvents"), event_pages.PARAMETERS, _events),
     Page("/changes", (_EVENTS, "ListChanges"), change_page.PARAMETERS, _changes),
     Page("/connected", ("ListBrokers", "ListWatchers", "GetNodeInfo"), (), _connected),
 )

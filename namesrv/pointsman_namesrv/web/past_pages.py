@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -12,7 +11,6 @@ from zoneinfo import ZoneInfo
 
 from pointsman.history.past_route import ROUTE, RouteResult, explanation_of
 from pointsman.history.replay import ReplicaView
-from pointsman.history.row_format import FIELDS
 from pointsman.wire.broker_explanation import Fact, outage_facts
 from pointsman.wire.operator_texts import counted, duration_text, explanation, perm_text, time_text
 from pointsman.wire.outage_timeline import Outage, timeline_of
@@ -20,8 +18,6 @@ from pointsman.wire.refusals import FieldViolation, refuse_if_any
 from pointsman_namesrv.core.broker_events import OWNER
 from pointsman_namesrv.core.model import Position
 from pointsman_namesrv.history.past_questions import BROKER_EVENT_DAYS, MAX_EVENTS
-from pointsman_namesrv.history.row import Record
-from pointsman_namesrv.history.row_decoding import RowInvalid, to_record
 from pointsman_namesrv.rpc.past_queries import past_event
 from pointsman_namesrv.web.broker_name_page import DAY_HOURS, WEEK_HOURS, ShownEvent, shown_event
 from pointsman_namesrv.web.page_data import WORST_FIRST, NodeFacts
@@ -35,7 +31,7 @@ from pointsman_namesrv.web.page_links import (
     with_parameters,
 )
 from pointsman_namesrv.web.page_query import AT, Paged, PageQuery, distinct, paged
-from pointsman_namesrv.web.past_source import PastAnswer
+from pointsman_namesrv.web.past_source import PastAnswer, records_of
 from pointsman_namesrv.web.time_strip import Bar, Curve, penalty_curve, strip
 
 UNKNOWN = "UNKNOWN"
@@ -253,7 +249,7 @@ def past_broker_page(found: PastAnswer, names: tuple[str, str], query: PageQuery
     cluster, broker_name = names
     timeline = timeline_of([past_event(row) for row in found.answer["events"]])
     views = [view for broker in _route(found).brokers for view in broker.views]
-    records = list(_records(found.answer["events"]))
+    records = list(records_of(found.answer["events"]))
     begin = found.at - timedelta(days=BROKER_EVENT_DAYS)
     first_day = found.answer["first_day"]
     # Else a state is known from the first event on.
@@ -300,16 +296,6 @@ def _topics(found: PastAnswer, query: PageQuery) -> Paged[PastTopic]:
         for topic, read, write, perm in part.rows
     ]
     return Paged(rows, part.found, part.first, part.before, part.after)
-
-
-def _records(rows: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
-    """Decode rows, without those of another version of this program; an answer has only fields that are set."""
-    for row in rows:
-        with suppress(RowInvalid):
-            yield to_record({**_NO_FIELDS, **row}, run=0)
-
-
-_NO_FIELDS = dict.fromkeys(FIELDS)
 
 
 def past_topic_page(found: PastAnswer, topic: str, query: PageQuery) -> PastTopicPage:

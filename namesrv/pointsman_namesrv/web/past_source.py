@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+import copy
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from pointsman.history.row_format import FIELDS
 from pointsman.names import registered_name_problem
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, field_violations, refuse_if_any, shown
 from pointsman_namesrv.core.request_rules import name_violations
+from pointsman_namesrv.history.row import Record
+from pointsman_namesrv.history.row_decoding import RowInvalid, to_record
 from pointsman_namesrv.rpc.past_queries import PastQuestions, Question
 from pointsman_namesrv.web.loop_documents import TooManyRequests
 from pointsman_namesrv.web.page_data import NodeFacts
@@ -21,9 +26,11 @@ WAIT_SECONDS = 8.0
 EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
 """The steps of an earlier moment would begin before 1970."""
 
+_NO_FIELDS = dict.fromkeys(FIELDS)
+
 T = TypeVar("T")
-Ask = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
-"""Answers a question of :mod:`~pointsman_namesrv.history.past_questions`."""
+Ask = Callable[[Mapping[str, Any], str], Awaitable[dict[str, Any]]]
+"""Answers a question of :mod:`~pointsman_namesrv.history.past_questions`; takes also whose question it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +53,16 @@ class PastSource:
         """Must run in the event loop."""
         self.questions = questions
         self._ask = ask
+        self.asker = ""
+        """Whose questions these are, where several wait."""
         self._node = node
         self._loop = asyncio.get_running_loop()
+
+    def asked_by(self, asker: str) -> PastSource:
+        """Return the same source for the questions of a caller."""
+        source = copy.copy(self)
+        source.asker = asker
+        return source
 
     def fleet(self, cluster: str, at: datetime) -> PastAnswer:
         """Return all brokers of a cluster as they were; empty: of all."""
@@ -68,7 +83,7 @@ class PastSource:
         """Return the name server and its answer; ``within``: the longest wait in seconds, instead of WAIT_SECONDS."""
 
         async def asked() -> tuple[NodeFacts, dict[str, Any]]:
-            return self._node(), await self._ask(question)
+            return self._node(), await self._ask(question, self.asker)
 
         return self._from_loop(asked(), WAIT_SECONDS if within is None else within)
 
@@ -98,4 +113,11 @@ class PastSource:
                 f"must be a time from {EARLIEST:%Y} to now, {node.at:%Y-%m-%dT%H:%M:%SZ}, not {shown(at.isoformat())}"
             )
             raise InvalidRequest([FieldViolation("at", text)])
-        return PastAnswer(node, at, await self._ask(question))
+        return PastAnswer(node, at, await self._ask(question, self.asker))
+
+
+def records_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
+    """Decode the events of an answer, without those of another version of this program."""
+    for row in rows:
+        with suppress(RowInvalid):
+            yield to_record({**_NO_FIELDS, **row}, run=0)  # an answer has only fields that are set

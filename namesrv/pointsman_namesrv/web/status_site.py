@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote
 
+from pointsman.daemon.access.access import Caller
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, Refusal, shown
 from pointsman_namesrv.web.loop_documents import LoopDocuments, Query, json_texts
 from pointsman_namesrv.web.page_query import PageQuery
@@ -23,9 +24,9 @@ from pointsman_namesrv.web.past_source import PastSource
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-Authorise = Callable[[str | None, str, str, str], object]
-"""Takes the header ``Authorization``, the gRPC method of a path, the header ``Host`` and the caller's address. Raises
-Refusal."""
+Authorise = Callable[[str | None, str, str, str], Caller | None]
+"""Takes the header ``Authorization``, the gRPC method of a path, the header ``Host`` and the caller's address, and
+returns the caller; None where everything is open. Raises Refusal."""
 
 log = logging.getLogger(__name__)
 
@@ -154,19 +155,21 @@ class StatusSite:
             methods, allowed = (past[0].method,), past[0].parameters
         elif found is not None:
             methods, allowed = (found.method,), found.parameters
-        host, peer = environ.get("HTTP_HOST", ""), environ.get("REMOTE_ADDR", "")
+        host, peer = environ.get("HTTP_HOST", ""), f"{environ.get('REMOTE_ADDR', '')} (HTTP)"
+        asker = peer
         for method in methods:
-            self._authorise(environ.get("HTTP_AUTHORIZATION"), method, host, f"{peer} (HTTP)")
+            caller = self._authorise(environ.get("HTTP_AUTHORIZATION"), method, host, peer)
+            asker = asker if caller is None else caller.identity
         parameters = _parameters(environ.get("QUERY_STRING", ""), allowed)
         if self.documents is None or self.past is None:
             raise NotReady("this name server is starting; retry in a second")
-        query = PageQuery(quote(path), dict(parameters))
+        query, source = PageQuery(quote(path), dict(parameters)), self.past.asked_by(asker)
         if page is not None:
             of, names = page
-            return _Html(of.html(PresentSource(self.documents, self.past), self.past, names, query))
+            return _Html(of.html(PresentSource(self.documents, source), source, names, query))
         if past is not None:
             of_past, name = past
-            return "".join((*json_texts(of_past.document(self.past, name, query)), "\n")).encode()
+            return "".join((*json_texts(of_past.document(source, name, query)), "\n")).encode()
         if topic:
             return self.documents.get(Query("routes", (*parameters, ("topic", topic))))
         return self.documents.get(Query(path.removeprefix("/v1/"), parameters))

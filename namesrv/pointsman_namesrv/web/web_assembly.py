@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from pointsman.daemon.access.access import Access
+from pointsman.daemon.access.access import Access, Caller
 from pointsman.names import is_loopback
 from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.web import fleet_documents, page_documents, status_document
@@ -46,12 +46,12 @@ def authorise_on(listen: str, access: Access, *, has_tls: bool, plaintext_beyond
     Beyond loopback no token is requested in plaintext.
     """
 
-    def authorise(authorization: str | None, method: str, host: str, peer: str) -> None:
+    def authorise(authorization: str | None, method: str, host: str, peer: str) -> Caller | None:
         if not (is_protected or plaintext_beyond_loopback):
             raise BeyondLoopback(listen)
         if host and access.is_open and not plaintext_beyond_loopback and not _is_this_machine(host):
             raise OtherHost(host)
-        access.http(authorization, method, peer)
+        return access.http(authorization, method, peer)
 
     is_protected = is_loopback(listen) or (has_tls and not access.is_open)
     return authorise

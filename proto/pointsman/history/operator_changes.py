@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,7 +116,12 @@ def _described(row: Row, detail: Mapping[str, Any]) -> tuple[str, Any, Any, str 
         case "PERM_CHANGED":
             writable = detail.get("writable") is True
             command = "wipe-write-perm" if writable else "add-write-perm"
-            return "write permission", writable, not writable, _command(command, name, "--cluster", cluster)
+            return (
+                "write permission",
+                writable,
+                not writable,
+                _command(command, arguments=[name], options={"--cluster": cluster}),
+            )
         case "GUARD_ON" | "GUARD_OFF":
             after = {key: detail[key] for key in ("mode", "seconds") if key in detail}
             return "guard", after, before, _undo_guard(cluster, before)
@@ -134,40 +139,47 @@ def _described(row: Row, detail: Mapping[str, Any]) -> tuple[str, Any, Any, str 
             return "registration", None, _UNKNOWN, None
 
 
-def _command(*words: str) -> str:
-    return shlex.join(("pointsmanctl", *words))
+def _command(*words: str, arguments: Sequence[str] = (), options: Mapping[str, str] | None = None) -> str:
+    """Return a command; arguments and values of options that begin with a dash are written so that they are none."""
+    given = options or {}
+    if any(each.startswith("-") for each in (*arguments, *given.values())):
+        joined = (f"{name}={value}" for name, value in given.items())
+        return shlex.join(("pointsmanctl", *words, *joined, *(["--", *arguments] if arguments else [])))
+    return shlex.join(("pointsmanctl", *words, *arguments, *(each for option in given.items() for each in option)))
 
 
 def _undo_kv(namespace: str, key: str, before: object) -> str | None:
     is_order = namespace == ORDER_TOPIC_NAMESPACE
     if before is None:
-        return _command("order-topic", "remove", key) if is_order else _command("kv", "delete", namespace, key)
+        if is_order:
+            return _command("order-topic", "remove", arguments=[key])
+        return _command("kv", "delete", arguments=[namespace, key])
     if not isinstance(before, str):
         return None
-    options = ["--"] if before.startswith("-") or key.startswith("-") or namespace.startswith("-") else []
     if is_order:
-        return _command("order-topic", "set", *options, key, before)
-    return _command("kv", "put", *options, namespace, key, before)
+        return _command("order-topic", "set", arguments=[key, before])
+    return _command("kv", "put", arguments=[namespace, key, before])
 
 
 def _undo_guard(cluster: str, before: object) -> str | None:
     if not isinstance(before, Mapping) or not isinstance(before.get("mode"), str):
         return None
-    return _command("guard", before["mode"].lower(), "--cluster", cluster, *_for(before))
+    return _command("guard", before["mode"].lower(), options={"--cluster": cluster, **_for(before)})
 
 
 def _undo_maintenance(target: str, before: object) -> str | None:
     if before is None:
-        return _command("maintenance", "off", target)
+        return _command("maintenance", "off", arguments=[target])
     if not isinstance(before, Mapping) or not _for(before):
         return None
     note = before.get("note")
-    return _command("maintenance", "on", target, *_for(before), *(["--note", note] if isinstance(note, str) else []))
+    options = _for(before) | ({"--note": note} if isinstance(note, str) else {})
+    return _command("maintenance", "on", arguments=[target], options=options)
 
 
-def _for(before: Mapping[str, object]) -> list[str]:
+def _for(before: Mapping[str, object]) -> dict[str, str]:
     """Return the option for the time that was left when the change was made."""
     seconds = before.get("seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
-        return []
-    return ["--for", f"{math.ceil(seconds)}s"]
+        return {}
+    return {"--for": f"{math.ceil(seconds)}s"}

@@ -100,11 +100,13 @@ async def test_filters_are_those_of_the_address(server: NameServerApp, parameter
 async def test_of_very_many_changes_the_newest_are_shown_with_the_way_to_the_others(
     server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_source, "MAX_CHANGES", 2)
+    monkeypatch.setattr(page_source, "MAX_ROWS", 2)
     shown = await page(server, by="zoe")
     assert "These are the newest 2." in text_of(shown)
     path = re.findall('<a href="([^"]*)">Earlier changes', shown.body.decode())[0]
-    assert "2 changes" in text_of(await ask(server.monitoring_port, unescape(path), Accept="text/html"))
+    earlier = text_of(await ask(server.monitoring_port, unescape(path), Accept="text/html"))
+    assert "These are earlier ones." in earlier
+    assert "1 to 1 of 1 changes" in earlier
     assert "1 to 2 of 2 changes" in text_of(await page(server, kind="KV_CHANGED"))
 
 
@@ -143,7 +145,7 @@ async def test_without_a_history_the_page_says_so_and_has_what_is_in_memory(cloc
         assert [parsed(line)[0] for line in undone_by(answer)] == ["guard", "add-write-perm"]
 
 
-async def busy(_: Mapping[str, Any]) -> dict[str, Any]:
+async def busy(_question: Mapping[str, Any], _asker: str) -> dict[str, Any]:
     """The answer of a worker that has too many questions."""
     raise TooManyQuestions(3.0)
 

@@ -25,6 +25,8 @@ from tests.kit.name_server.peer import Peer
 from tests.kit.waiting import eventually, read_until
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+HERE = "127.0.0.1 (HTTP)"
+"""Whose questions those of these tests over HTTP are."""
 MARKUP = '<img src=x onerror="alert(1)">'
 
 
@@ -156,9 +158,10 @@ async def test_more_questions_than_may_wait_are_503_with_when_to_retry(
         return {"failed": "by the test"}
 
     monkeypatch.setattr(link, "_reply", held)
-    monkeypatch.setattr(link, "_seconds", 1.5)
-    waiting = [asyncio.create_task(link.ask({"kind": "route"})) for _ in range(past_worker_link.MAX_WAITING + 1)]
-    await eventually(lambda: link._questions > past_worker_link.MAX_WAITING)
+    monkeypatch.setattr(link._turns, "seconds", 1.5)
+    question = {"kind": "route"}
+    waiting = [asyncio.create_task(link.ask(question, HERE)) for _ in range(past_worker_link.MAX_WAITING + 1)]
+    await eventually(lambda: link._turns.waiting == past_worker_link.MAX_WAITING)
     for path, parameters in (("routes/orders", {"at": at(50)}), ("events", {}), ("changes", {})):
         refused = await past(server, path, **parameters)
         assert refused.error[:2] == (503, "TOO_MANY_QUESTIONS")

@@ -16,6 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.history import past_worker_link
 from pointsman_namesrv.web import past_source
@@ -27,6 +28,8 @@ from tests.kit.name_server.peer import Peer
 from tests.kit.waiting import eventually, read_until
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+HERE = "127.0.0.1 (HTTP)"
+"""Whose questions those of these tests over HTTP are."""
 MARKUP = '<img src=x onerror="alert(1)">'
 
 
@@ -205,11 +208,12 @@ async def test_more_questions_than_may_wait_are_503_with_when_to_retry(
         return {"failed": "by the test"}
 
     monkeypatch.setattr(link, "_reply", held)
-    monkeypatch.setattr(link, "_seconds", 1.5)
-    others = [asyncio.create_task(link.ask({"kind": "route"})) for _ in range(past_worker_link.MAX_WAITING)]
-    await eventually(lambda: link._questions == past_worker_link.MAX_WAITING)
+    monkeypatch.setattr(link._turns, "seconds", 1.5)
+    question = {"kind": "route"}
+    others = [asyncio.create_task(link.ask(question, HERE)) for _ in range(past_worker_link.MAX_WAITING)]
+    await eventually(lambda: link._turns.waiting == past_worker_link.MAX_WAITING - 1)
     waiting = asyncio.create_task(page(server, "/topics/orders", at(50)))
-    await eventually(lambda: link._questions > past_worker_link.MAX_WAITING)
+    await eventually(lambda: link._turns.waiting == past_worker_link.MAX_WAITING)
 
     refused = await page(server, "/topics/orders", at(50))
     assert (refused.status, refused.headers["Retry-After"]) == (503, "14")
@@ -219,6 +223,40 @@ async def test_more_questions_than_may_wait_are_503_with_when_to_retry(
     await asyncio.gather(*others, return_exceptions=True)
     failed = await waiting
     assert (failed.status, "could not be read" in text_of(failed)) == (503, True)
+
+
+@pytest.mark.usefixtures("lost")
+async def test_a_client_that_asks_without_pause_holds_up_neither_a_page_nor_another_client(
+    server: NameServerApp, peer: Peer, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, release = server.parts.past, asyncio.Event()
+    asked = list[str]()
+    reply = link._reply
+
+    async def held(question: Mapping[str, Any]) -> dict[str, Any]:
+        asked.append(question.get("broker_name") or question["topic"])
+        await release.wait()
+        return await reply(question)
+
+    monkeypatch.setattr(link, "_reply", held)
+    moment = Timestamp(seconds=int((START + timedelta(seconds=50)).timestamp()))
+    request = admin.GetPastRouteRequest(topic="orders", at=moment)
+    greedy = [asyncio.ensure_future(peer.admin.GetPastRoute(request)) for _ in range(50)]
+    await eventually(lambda: link._turns.waiting == past_worker_link.MAX_WAITING)
+    looked = asyncio.create_task(page(server, "/brokers/c1/a", at(50)))
+    # A connection of its own, as that of another process.
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(server.addr, options=options) as channel:
+        of_broker = admin.GetPastBrokerRequest(broker_name="b", at=moment)
+        why = asyncio.ensure_future(AdminServiceStub(channel).GetPastBroker(of_broker))
+        await eventually(lambda: len({each.asker for each in link._turns._waiting}) == 3)
+        await clock.advance(1)
+        release.set()
+        assert (await looked).status == 200
+        assert [each.identity.broker_name for each in (await why).replicas] == ["b"]
+    ends = await asyncio.gather(*greedy, return_exceptions=True)
+    assert sorted(asked[1:3]) == ["a", "b"]
+    assert sum(isinstance(end, grpc.aio.AioRpcError) for end in ends) == 50 - len(asked) + 2
 
 
 @pytest.mark.usefixtures("lost")

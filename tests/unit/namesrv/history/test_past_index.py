@@ -7,13 +7,13 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
-from pointsman_namesrv.history import folder, past_index, past_lines
+from pointsman_namesrv.history import folder, past_files, past_index, past_lines
 from pointsman_namesrv.history.past_files import PastFiles
-from pointsman_namesrv.history.past_lines import Block, lines_of, texts_of
+from pointsman_namesrv.history.past_lines import Block, Line, lines_of, texts_of
 from tests.kit.history.own_files import write_own_files
 from tests.spark.histories import MIDNIGHT, NameServer, broker, moment
 
@@ -136,12 +136,46 @@ def test_a_read_with_the_index_leaves_out_what_it_does_not_need(history: Path, m
     assert 0 < with_index < size
 
 
+def test_what_all_brokers_were_is_read_from_copies_of_the_rows_about_states(
+    history: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, read = PastFiles(history, NODE), list[str]()
+
+    def noted(path: Path, *arguments: Any, **options: Any) -> Iterator[Line]:
+        read.append(path.name)
+        return lines_of(path, *arguments, **options)
+
+    def answer(*, at: float = 1_000.0, cluster: str | None = None) -> object:
+        read.clear()
+        rows, surroundings = files.latest_rows([DAY], int(moment(at).timestamp() * 1e6), cluster=cluster)
+        return sorted(row["seq"] for row in rows.rows), rows.observers, surroundings
+
+    def answers() -> list[object]:
+        return [answer(), answer(at=30.0), answer(cluster="c1"), answer(cluster="none"), answer(at=0.0)]
+
+    monkeypatch.setattr(past_files, "lines_of", noted)
+    list(files.index_missing())
+    found = answers()
+    assert answer() == found[0]
+    packed = [name for name in read if name.endswith(".gz")]
+    assert packed
+    assert all(name.endswith(".states.gz") for name in packed), "not the members of the files"
+
+    copies = list((history / "index").rglob("*.states.gz"))
+    assert len(copies) == len(packed_files(history))
+    copies[0].write_bytes(copies[0].read_bytes()[:-20])
+    copies[1].unlink()
+    assert answers() == found
+    assert answer() == found[0]
+    assert not any(name.endswith(".states.gz") for name in read)
+
+
 def test_indexes_of_removed_files_are_removed(history: Path) -> None:
     files = PastFiles(history, NODE)
     list(files.index_missing())
     packed_files(history)[0].unlink()
 
-    assert files.drop_orphans() == 1
+    assert files.drop_orphans() == 2, "the index, and the copy of the rows about states"
     assert files.drop_orphans() == 0
     assert len(list((history / "index").rglob("*.json"))) == len(packed_files(history))
 

@@ -72,12 +72,14 @@ def test_the_index_of_a_file_counts_and_is_removed_with_it(tmp_path: Path) -> No
     for name in files_in(tmp_path):
         index = tmp_path / "index" / f"{name}.json"
         index.parent.mkdir(parents=True)
-        index.write_bytes(b"x" * 50)
+        index.write_bytes(b"x" * 30)
+        index.with_name(f"{Path(name).stem}.states.gz").write_bytes(b"x" * 20)
 
     assert len(enforce(tmp_path, max_bytes=450)[0]) == 3
     assert enforce(tmp_path, max_bytes=440)[0] == ["03-09/n-b-2.jsonl.gz", "03-10/n-b-3.jsonl.gz"]
     indexes = sorted(path.name for path in (tmp_path / "index").rglob("*.json"))
     assert indexes == ["n-b-2.jsonl.gz.json", "n-b-3.jsonl.gz.json"]
+    assert len(list((tmp_path / "index").rglob("*.states.gz"))) == 2
 
 
 def test_open_files_of_this_or_another_running_node_count_and_are_never_removed(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pointsman.history.operator_changes import OperatorChange, operator_change
 from pointsman.names import printable
 from pointsman.wire.refusals import InvalidRequest
 from pointsman_namesrv.web.change_page import ChangesPage, changes_page, checked
-from pointsman_namesrv.web.page_data import ChangesData
+from pointsman_namesrv.web.page_data import HistoryRows
 from pointsman_namesrv.web.page_query import PageQuery
 from pointsman_namesrv.web.page_rendering import rendered
 from tests.kit.ctl.command_line import parsed
@@ -43,12 +43,13 @@ CHANGES = [
     change(1, "PERM_CHANGED", by="max", **OF_A, writable=False),
 ]
 SINCE = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SPAN = (SINCE, SINCE + timedelta(days=7))
 FIRST_DAY = SINCE.date()
 
 
-def page(parameters: Mapping[str, str] | None = None, *, is_cut: bool = False, problem: str = "") -> ChangesPage:
-    since, first_day = (None, None) if problem else (SINCE, FIRST_DAY)
-    data = ChangesData(NODE, CHANGES, since, first_day, is_cut=is_cut, problem=problem)
+def page(parameters: Mapping[str, str] | None = None, *, token: str = "", problem: str = "") -> ChangesPage:
+    span, first_day = (None, None) if problem else (SPAN, FIRST_DAY)
+    data = HistoryRows(NODE, CHANGES, span, first_day, token, problem)
     return changes_page(data, checked(PageQuery("/changes", parameters or {})))
 
 
@@ -101,11 +102,12 @@ def test_a_kind_that_is_not_of_a_change_is_refused() -> None:
 
 def test_the_way_to_earlier_changes_keeps_the_filter() -> None:
     assert page({"by": "zoe", "page": "2"}).earlier == "/changes?by=zoe&until=2026-11-21T12%3A00%3A00Z"
-    assert page(is_cut=True).earlier == "/changes?until=2026-11-28T12%3A01%3A00Z"
+    assert page(token="t/1").earlier == "/changes?until=2026-11-28T12%3A00%3A00Z&page_token=t%2F1"
+    assert page({"page_token": "t/1"}).earlier == "/changes?until=2026-11-21T12%3A00%3A00Z"
     assert page({"since": "2026-11-01"}).earlier == ""
-    assert page({"since": "2026-11-01"}, is_cut=True).earlier
+    assert page({"since": "2026-11-01"}, token="t").earlier
     assert page(problem="it is off").earlier == ""
-    begins_later = ChangesData(NODE, [], SINCE, FIRST_DAY + timedelta(days=1), is_cut=False, problem="")
+    begins_later: HistoryRows[OperatorChange] = HistoryRows(NODE, [], SPAN, FIRST_DAY + timedelta(days=1))
     assert changes_page(begins_later, PageQuery("/changes", {})).earlier == ""
 
 

@@ -1,4 +1,4 @@
-"""Events: filters, order, the command."""
+"""Events: filters, the way to earlier ones, the command."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind
 from pointsman_namesrv.core.model import BrokerIdentity, GroupKey, Reason
 from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
 from pointsman_namesrv.history.row import Record
-from pointsman_namesrv.web.event_pages import events_page
-from pointsman_namesrv.web.page_data import EventsData
+from pointsman_namesrv.web.event_pages import OFFERED_KINDS, checked, events_page
+from pointsman_namesrv.web.page_data import HistoryRows
 from pointsman_namesrv.web.page_query import PageQuery
 from tests.kit.ctl.command_line import parsed
 from tests.kit.name_server.page_facts import NODE
@@ -43,11 +43,13 @@ OF_CLUSTER = [
     record(7, EventKind.GUARD_OFF, Reason.ADMIN, group=WHOLE, detail={"by": "max", "mode": "OFF"}),
     record(8, EventKind.MAINTENANCE_OFF, Reason.TIME_OVER, group=WHOLE),
 ]
-DATA = EventsData(NODE, {A: RECORDS, WHOLE: OF_CLUSTER}, NODE.started_at)
+ALL = [*RECORDS, *OF_CLUSTER][::-1]
+DATA = HistoryRows(NODE, ALL, problem="it is off")
+SPAN = (NOW - timedelta(days=1), NOW)
 
 
 def numbers(**parameters: str) -> list[int]:
-    page = events_page(DATA, PageQuery("/events", parameters))
+    page = events_page(DATA, checked(PageQuery("/events", parameters)))
     return [(each.at - NOW) // timedelta(minutes=1) for each in page.records.rows]
 
 
@@ -62,11 +64,11 @@ def numbers(**parameters: str) -> list[int]:
         ({"by": "zoe"}, [5, 2]),
         ({"state": "GONE"}, [5]),
         ({"since": "2026-11-28T12:07Z"}, [8, 7]),
-        ({"until": "2026-11-28T12:02Z"}, [1]),
+        ({"until": "2026-11-28T12:02Z"}, [2, 1]),
         ({"page": "2"}, []),
     ],
 )
-def test_events_are_filtered_the_newest_first(parameters: dict[str, str], expected: list[int]) -> None:
+def test_those_in_memory_are_filtered(parameters: dict[str, str], expected: list[int]) -> None:
     assert numbers(**parameters) == expected
 
 
@@ -89,8 +91,22 @@ def test_what_the_command_line_refuses_is_not_in_the_command() -> None:
     assert (read, found["broker"], found["topic"], found["until"]) == ("events", "", "", None)
 
 
-def test_events_of_earlier_runs_come_before_those_of_this_one_whatever_the_clock_said() -> None:
-    early = Record(RECORDS[0].event, NOW + timedelta(hours=9), 0, 99, run=-1)
-    data = EventsData(NODE, {A: [early, *RECORDS]}, NODE.started_at)
-    page = events_page(data, PageQuery("/events", {}))
-    assert page.records.rows[-1].at == early.event_at
+def test_those_of_the_history_are_shown_as_the_history_answered() -> None:
+    page = events_page(HistoryRows(NODE, ALL, SPAN, NOW.date()), PageQuery("/events", {"topic": "orders"}))
+    assert page.records.found == len(ALL)
+    assert page.earlier == "", "the history begins in that time"
+    assert page.kinds == OFFERED_KINDS
+    assert not {"HEARTBEATS", "TOPICS"} & set(OFFERED_KINDS)
+
+
+def test_the_way_to_earlier_events_keeps_the_filter() -> None:
+    def earlier(token: str, **parameters: str) -> str:
+        data = HistoryRows(NODE, ALL, SPAN, SPAN[0].date(), token)
+        return events_page(data, PageQuery("/events", parameters)).earlier
+
+    assert earlier("2026-11-28/5/b1/7", by="zoe", page="3") == (
+        "/events?by=zoe&until=2026-11-28T12%3A00%3A00Z&page_token=2026-11-28%2F5%2Fb1%2F7"
+    )
+    assert earlier("", by="zoe", page_token="x") == "/events?by=zoe&until=2026-11-27T12%3A00%3A00Z"
+    assert earlier("", since="2026-11-27") == ""
+    assert events_page(DATA, PageQuery("/events", {})).earlier == ""

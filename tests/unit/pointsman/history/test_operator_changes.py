@@ -9,6 +9,7 @@ import pytest
 
 from pointsman.history.operator_changes import OperatorChange, operator_change
 from pointsman.history.row_format import good_row
+from tests.kit.ctl.command_line import parsed
 from tests.spark.histories import NameServer, moment
 
 
@@ -91,6 +92,26 @@ def test_a_window_is_ended_or_opened_again() -> None:
 def test_a_drain_is_undone_and_done_again() -> None:
     assert undo_of("NAMESRV_DRAINING", draining=True) == "pointsmanctl drain --undo"
     assert undo_of("NAMESRV_DRAINING", draining=False) == "pointsmanctl drain"
+
+
+def test_names_and_values_that_begin_with_a_dash_are_no_options() -> None:
+    about, cluster = {"cluster": "-c", "broker_name": "-b"}, {"cluster": "-c", "broker_name": None}
+    undone = [
+        undo_of("PERM_CHANGED", about, writable=False),
+        undo_of("KV_CHANGED", namespace="n", key="-k", value="v", before=None),
+        undo_of("KV_CHANGED", namespace="-n", key="k", value="v", before="-v"),
+        undo_of("KV_CHANGED", namespace="ORDER_TOPIC_CONFIG", key="-t", value="a:8", before=None),
+        undo_of("GUARD_ON", cluster, mode="HOLD", before={"mode": "AUTO"}),
+        undo_of("MAINTENANCE_OFF", cluster, note="", before={"seconds": 90.0, "note": "-x"}),
+    ]
+    found = [parsed(line) for line in undone if line is not None]
+    assert [name for name, _ in found] == [
+        *("add-write-perm", "kv delete", "kv put", "order-topic remove", "guard", "maintenance on"),
+    ]
+    values = [{value for value in options.values() if isinstance(value, str)} for _, options in found]
+    assert [{each for each in given if each.startswith("-")} for given in values] == [
+        *({"-b", "-c"}, {"-k"}, {"-n", "-v"}, {"-t"}, {"-c"}, {"-x"}),
+    ]
 
 
 def test_an_eviction_and_a_deletion_cannot_be_undone() -> None:

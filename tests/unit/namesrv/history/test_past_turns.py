@@ -1,0 +1,142 @@
+"""Whose question comes next: those that used the worker least, and no asker has the queue alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pointsman.manual_clock import ManualClock
+from pointsman_namesrv.history import past_turns
+from pointsman_namesrv.history.past_turns import FIRST_ESTIMATE_SECONDS, HALF_LIFE_SECONDS, NoRoom, PastTurns
+
+MOST = 4
+
+
+class Askers:
+    """Questions by name, each of which takes some seconds of the clock once it is its turn."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.turns = PastTurns(MOST, clock=clock)
+        self.answered: list[str] = []
+        self.refused: list[str] = []
+        self._clock = clock
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def ask(self, *askers: str, seconds: float = 2.0) -> None:
+        """Ask in this order, a question each."""
+        for asker in askers:
+            self._tasks.append(asyncio.create_task(self._one(asker, seconds)))
+            for _ in range(2):  # the one that is refused notices it
+                await asyncio.sleep(0)
+
+    async def _one(self, asker: str, seconds: float) -> None:
+        try:
+            async with self.turns.turn(asker):
+                await self._clock.sleep(seconds)
+                self.answered.append(asker)
+        except NoRoom:
+            self.refused.append(asker)
+
+    def cancel(self, number: int) -> None:
+        self._tasks[number].cancel()
+
+    async def end(self) -> list[str]:
+        """Let all end; return whose questions were answered since the last call."""
+        while not all(task.done() for task in self._tasks):
+            await self._clock.advance(0.5)
+        self.answered, found = [], self.answered
+        return found
+
+
+@pytest.fixture
+def askers(clock: ManualClock) -> Askers:
+    return Askers(clock)
+
+
+async def test_those_who_ask_with_pauses_do_not_wait_for_one_who_does_not(askers: Askers) -> None:
+    await askers.ask("greedy", "greedy", "greedy", "zoe", "max")
+    assert await askers.end() == ["greedy", "zoe", "max", "greedy", "greedy"]
+
+
+async def test_the_questions_of_one_asker_are_answered_in_their_order(askers: Askers) -> None:
+    for seconds in (1.0, 2.0, 3.0):
+        await askers.ask("zoe", seconds=seconds)
+    assert await askers.end() == ["zoe"] * 3
+    assert askers.turns.seconds == pytest.approx(((FIRST_ESTIMATE_SECONDS * 3 + 1) / 4 * 9 + 6 + 12) / 16)
+
+
+async def test_at_the_bound_the_last_question_of_who_asks_most_is_refused_and_not_the_newcomers(
+    askers: Askers,
+) -> None:
+    await askers.ask(*["greedy"] * (MOST + 1), "zoe")
+    assert askers.refused == ["greedy"]
+    assert askers.turns.waiting == MOST
+    assert await askers.end() == ["greedy", "zoe", *["greedy"] * (MOST - 1)]
+
+
+async def test_at_the_bound_one_asker_alone_is_refused_and_so_is_the_last_of_equals(askers: Askers) -> None:
+    await askers.ask(*["greedy"] * (MOST + 2))
+    assert askers.refused == ["greedy"]
+    await askers.end()
+
+    askers.refused.clear()
+    await askers.ask("a", "b", "c", "d", "e", "f")
+    assert askers.refused == ["f"]
+    await askers.end()
+
+
+async def test_who_used_the_worker_comes_after_who_did_not_though_each_has_one_question(askers: Askers) -> None:
+    greedy = [f"greedy-{number}" for number in range(MOST + 1)]
+    await askers.ask(*greedy)
+    await askers.end()
+    await askers.ask(*greedy, "zoe")
+    assert askers.refused == ["greedy-4"], "it used the worker last"
+    assert (await askers.end())[:2] == ["greedy-0", "zoe"]
+
+
+async def test_what_was_used_is_forgotten_with_time(askers: Askers, clock: ManualClock) -> None:
+    await askers.ask("zoe", seconds=8.0)
+    await askers.end()
+    await askers.ask("max", seconds=1.0)
+    await askers.end()
+    await askers.ask("other", "zoe", "max")
+    assert await askers.end() == ["other", "max", "zoe"]
+    await clock.advance(10 * HALF_LIFE_SECONDS)
+    await askers.ask("max", seconds=1.0)
+    await askers.end()
+    await askers.ask("other", "max", "zoe")
+    assert await askers.end() == ["other", "zoe", "max"]
+
+
+async def test_a_question_that_its_caller_gave_up_leaves_its_place_to_others(askers: Askers) -> None:
+    await askers.ask("a", "b", "c")
+    askers.cancel(1)
+    await asyncio.sleep(0)
+    assert askers.turns.waiting == 1
+    assert await askers.end() == ["a", "c"]
+
+
+async def test_a_turn_whose_caller_gives_up_as_it_comes_is_passed_on(clock: ManualClock) -> None:
+    turns, order = PastTurns(MOST, clock=clock), list[str]()
+
+    async def ask(asker: str) -> None:
+        async with turns.turn(asker):
+            order.append(asker)
+
+    async with turns.turn("first"):
+        second, third = asyncio.create_task(ask("second")), asyncio.create_task(ask("third"))
+        await asyncio.sleep(0)
+    second.cancel()  # after its turn came, before it ran
+    await asyncio.gather(second, third, return_exceptions=True)
+    assert order == ["third"]
+    await ask("fourth")
+    assert order == ["third", "fourth"]
+
+
+async def test_only_some_askers_are_remembered(askers: Askers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past_turns, "MAX_ASKERS", 2)
+    for asker in ("a", "b", "c"):
+        await askers.ask(asker)
+        await askers.end()
+    assert set(askers.turns._used) == {"b", "c"}
