@@ -38,7 +38,7 @@ test-of: setup ## FILE='...': the tests of these modules, in one process
 	@tests=$$($(BIN)/python -m tests.architecture.mirror $(FILE)) && $(BIN)/pytest --quiet $$tests
 
 .PHONY: test-all
-test-all: setup ## All tests with full loads and fresh random seeds
+test-all: setup helm ## All tests with full loads and fresh random seeds
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --full
 	TEST_LISTENER=grpcio $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/e2e tests/integration/client tests/integration/ctl
 	deploy/dev/smoke.sh $(BIN)/uv
@@ -182,10 +182,18 @@ images: ## Build the container images with ENGINE (docker) on PYTHON_IMAGE
 	@for image in $(IMAGES); do \
 		$(ENGINE) build $(if $(PYTHON_IMAGE),--build-arg PYTHON=$(PYTHON_IMAGE)) -f deploy/container/Containerfile --target $$image -t pointsman-$$image .; done
 
+.PHONY: charts
+charts: $(STAMP) helm ## Render the Helm chart into deploy/k8s and tests/fixtures/chart
+	$(BIN)/python -m deploy.dev.render_charts
+
+.PHONY: helm
+helm:
+	@deploy/dev/install_programs.sh charts
+
 SUITE ?= bookworm
 
 .PHONY: test-images
-test-images: setup ## Build the images with podman on a base of Debian SUITE (bookworm), and run them; as root
+test-images: setup helm ## Build the images with podman on a base of Debian SUITE (bookworm), and run them; as root
 	deploy/container/build_with_podman.sh $(SUITE)
 	$(BIN)/pytest --images $(SUITE) tests/images -s
 

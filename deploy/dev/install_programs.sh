@@ -1,7 +1,23 @@
 #!/usr/bin/env bash
 # Install what is missing of Java 17 and redis-server, with `tests` of Chromium and Prometheus (promtool) as well, or
-# print in one line what to install.
+# print in one line what to install. With `charts`: Helm alone, into .build/bin, where Go is there to build it.
 set -euo pipefail
+cd "$(dirname "$0")/../.."
+helm=helm.sh/helm/v3/cmd/helm@v3.22.0
+
+if [ "${1:-}" = charts ]; then
+  if [ -x .build/bin/helm ] || command -v helm >/dev/null; then exit 0; fi
+  command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin
+  command -v go >/dev/null || { echo "please install Helm 3, or Go 1.26 to build it, then run this again" >&2; exit 1; }
+  echo "building ${helm##*@} of Helm into .build/bin: a few minutes"
+  # Without these Helm takes the cluster of `helm template` for Kubernetes 1.20.
+  flags=
+  for package in pkg/chartutil pkg/lint/rules; do
+    flags+=" -X helm.sh/helm/v3/$package.k8sVersionMajor=1 -X helm.sh/helm/v3/$package.k8sVersionMinor=34"
+  done
+  GOBIN=$PWD/.build/bin go install -ldflags "$flags" "$helm"
+  exit 0
+fi
 
 java_is_good() {
   local java=${JAVA_HOME:+$JAVA_HOME/bin/}java version

@@ -1,5 +1,5 @@
-"""The Containerfile as text: its stages, their users, and that the copied and started files exist; and the CronJob that
-runs an image of it."""
+"""The Containerfile as text: its stages, their users, that the copied and started files exist; and the pods that run
+its images."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ import re
 import sys
 import tomllib
 from dataclasses import dataclass, field
-from datetime import timedelta
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from pointsman.config import ConfigError
 from pointsman_agent.config import load as load_agent
 from pointsman_namesrv.config import load as load_name_server
-from tests.kit.report.command_line import parsed
+from tests.kit.operations.manifests import RENDERED, pods
 
 ROOT = Path(__file__).parents[3]
 CONTAINER = ROOT / "deploy" / "container"
@@ -159,43 +156,16 @@ def test_the_health_check_of_the_name_server_needs_no_shell() -> None:
     assert inherited("agent", "HEALTHCHECK") == ["NONE"]
 
 
-@pytest.fixture
-def cron_job() -> dict[str, Any]:
-    """The specification of the nightly report's CronJob."""
-    read: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "spark" / "cronjob.yaml").read_text(encoding="utf-8"))
-    assert (read["apiVersion"], read["kind"]) == ("batch/v1", "CronJob")
-    spec: dict[str, Any] = read["spec"]
-    return spec
-
-
-def test_the_cron_job_starts_on_the_day_after_the_one_that_it_computes_and_never_twice_at_a_time(
-    cron_job: dict[str, Any],
+@pytest.mark.parametrize(("name", "image"), [("pointsman-namesrv", "namesrv"), ("pointsman-report", "report")])
+def test_a_pod_of_kubernetes_runs_its_image_as_the_images_user_with_a_volume_where_it_writes(
+    name: str, image: str
 ) -> None:
-    assert (cron_job["schedule"], cron_job["timeZone"]) == ("30 2 * * *", "Etc/UTC")
-    assert cron_job["concurrencyPolicy"] == "Forbid"
-    job = cron_job["jobTemplate"]["spec"]
-    last_end = timedelta(
-        hours=2, minutes=30, seconds=cron_job["startingDeadlineSeconds"] + job["activeDeadlineSeconds"]
-    )
-    assert last_end < timedelta(days=1)
-    assert (job["template"]["spec"]["restartPolicy"], job["backoffLimit"]) == ("Never", 2)
-
-
-def test_the_cron_job_runs_the_reports_image_on_what_it_mounts(cron_job: dict[str, Any]) -> None:
-    pod = cron_job["jobTemplate"]["spec"]["template"]["spec"]
+    pod = pods(RENDERED["pointsman-with-report"])[name]
     (container,) = pod["containers"]
-    assert container["image"] == "pointsman-report"
-    given = parsed(container["args"])
-    assert given["requested_day"] == "yesterday"
-    assert given["exit_zero"]
-    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-    assert {str(Path(history).parent) for history in given["history"]} == {"/histories"}
-    assert mounts["/histories"]["readOnly"]
-    assert [str(Path(given["warehouse"]).parent)] == inherited("report", "WORKDIR")
-    writable = {path for path, mount in mounts.items() if not mount.get("readOnly")}
-    assert writable == {*inherited("report", "WORKDIR"), str(Path(environment("report")["MPLCONFIGDIR"]).parent)}
-    assert {mount["name"] for mount in mounts.values()} == {volume["name"] for volume in pod["volumes"]}
-
+    assert container["image"].partition(":")[0] == f"pointsman-{image}"
     user = pod["securityContext"]
-    assert [f"{user['runAsUser']}:{user['runAsGroup']}"] == inherited("report", "USER")
-    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert [f"{user['runAsUser']}:{user['runAsGroup']}"] == inherited(image, "USER")
+    writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert set(inherited(image, "WORKDIR")) <= writable
+    if image == "report":
+        assert str(Path(environment("report")["MPLCONFIGDIR"]).parent) in writable
