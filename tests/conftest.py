@@ -38,7 +38,7 @@ settings.register_profile("mutants", max_examples=10_000, phases=(Phase.generate
 SEARCH_SECONDS = 900
 """No time limit interrupts a search: Hypothesis ends shrinking by itself after 300 s. A full load has as long."""
 
-LAYERS = ("spark", "real_rocketmq", "peers", "e2e", "integration", "property")
+LAYERS = ("spark", "real_rocketmq", "peers", "compatibility", "e2e", "integration", "property")
 """The order of a parallel run: the longest first, so that no worker ends long after the others."""
 
 ALONE = ("chaos", "images")

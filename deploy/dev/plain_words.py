@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SKIPPED = re.compile(r"_pb2(_grpc)?\.pyi?$|\.(css|bin|log|png)$|deploy/dev/plain_words\.py$")
+SKIPPED = re.compile(r"_pb2(_grpc)?\.pyi?$|\.(binpb|css|bin|db|gz|log|png)$|deploy/dev/plain_words\.py$")
 
 INSTEAD = {
     r"told|tells?|telling|untold": "report, emit, record, notify, pass",

@@ -26,15 +26,24 @@ class DaemonProcess:
         self.folder = folder
         self._log = folder / "log"
         self._arguments = arguments
-        self._environment = os.environ | dict(environment or {})
+        self._programs, self._inherited = INSTALLED, dict(os.environ)
+        self._environment = dict(environment or {})
         self._process: asyncio.subprocess.Process | None = None
+
+    def install(self, programs: Path, inherited: Mapping[str, str]) -> None:
+        """Its next start is of another version: the folder of its programs, and the environment that they inherit."""
+        self._programs, self._inherited = programs, dict(inherited)
 
     async def start(self) -> None:
         """Start it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
-                INSTALLED / self.command, *self._arguments, env=self._environment, cwd=self.folder, stderr=output
+                self._programs / self.command,
+                *self._arguments,
+                env=self._inherited | self._environment,
+                cwd=self.folder,
+                stderr=output,
             )
 
     @property
