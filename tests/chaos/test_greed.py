@@ -335,7 +335,7 @@ def write_large_history(folder: Path) -> datetime:
 
 @dataclass
 class Operator:
-    """Looks at the past now and then, over gRPC and as a page, each time on a connection of its own."""
+    """Looks at the past now and then, over gRPC and as a page, each time on a new connection."""
 
     addr: str
     port: int

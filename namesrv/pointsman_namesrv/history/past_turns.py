@@ -1,7 +1,7 @@
 """Whose question about the past comes next: of those that wait, the one whose asker has used the worker least.
 
 So an asker that asks without pause waits for itself, not others for it. The questions that may wait are bounded: at
-the bound the one that would come last is refused, whoever asked last.
+the bound the one that would come last is refused; it need not be the newest.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ async def test_a_client_that_asks_without_pause_holds_up_neither_a_page_nor_anot
     greedy = [asyncio.ensure_future(peer.admin.GetPastRoute(request)) for _ in range(50)]
     await eventually(lambda: link._turns.waiting == past_worker_link.MAX_WAITING)
     looked = asyncio.create_task(page(server, "/brokers/c1/a", at(50)))
-    # A connection of its own, as that of another process.
+    # A separate connection, as that of another process.
     options = [("grpc.use_local_subchannel_pool", 1)]
     async with grpc.aio.insecure_channel(server.addr, options=options) as channel:
         of_broker = admin.GetPastBrokerRequest(broker_name="b", at=moment)
