@@ -27,7 +27,15 @@ from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.rpc.admin_codec import broker_event
 from pointsman_namesrv.web.fleet_page import at_peer
 from pointsman_namesrv.web.page_data import BrokerData, BrokerRow
-from pointsman_namesrv.web.page_links import command, filled, option, topic_path, with_parameters
+from pointsman_namesrv.web.page_links import (
+    broker_path,
+    command,
+    filled,
+    moment_text,
+    option,
+    topic_path,
+    with_parameters,
+)
 from pointsman_namesrv.web.page_query import AT, Paged, PageQuery, paged
 from pointsman_namesrv.web.time_strip import Bar, Curve, penalty_curve, strip
 
@@ -105,6 +113,8 @@ class BrokerPage:
     owner: str
     dashboard: str
     events_path: str
+    week_path: str
+    """The page as of now, whose week is that of the history, not of what is in memory."""
     command: str
 
 
@@ -158,6 +168,7 @@ def broker_page(data: BrokerData, known_since: datetime, query: PageQuery) -> Br
         owner=", ".join(sorted(owners - {""})),
         dashboard=filled(data.node.broker_url, cluster, broker_name),
         events_path=with_parameters("/events", {"broker": broker_name, "cluster": cluster}),
+        week_path=with_parameters(broker_path(cluster, broker_name), {AT: moment_text(data.node.at)}),
         command=command(servers, "why", *option("cluster", cluster), argument=broker_name),
     )
 

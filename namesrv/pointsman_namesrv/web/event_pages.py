@@ -15,8 +15,8 @@ from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.history.past_lines import NOT_INDEXED
 from pointsman_namesrv.history.row import Record
 from pointsman_namesrv.web.page_data import HistoryRows, NodeFacts
-from pointsman_namesrv.web.page_links import broker_path, command, moment_text, option
-from pointsman_namesrv.web.page_query import PAGE_TOKEN, Paged, PageQuery, distinct, paged
+from pointsman_namesrv.web.page_links import broker_path, command, moment_text, option, with_parameters
+from pointsman_namesrv.web.page_query import AT, PAGE_TOKEN, Paged, PageQuery, distinct, paged
 
 PARAMETERS = ("broker", "cluster", "topic", "kind", "state", "by", "since", "until", "page", PAGE_TOKEN)
 BY = "by"
@@ -38,6 +38,8 @@ class ShownRecord:
     """Cluster and broker name with its id, or the cluster."""
     path: str
     """The page of the broker name; empty: of the complete cluster."""
+    then: str
+    """The same page as of the event."""
     addr: str
     state: str
     planned: bool
@@ -141,6 +143,7 @@ def shown(record: Record) -> ShownRecord:
     event, key = record.event, key_of(record)
     broker = event.broker
     place = f"{key}" if key.broker_name else key.cluster
+    path = broker_path(*key) if key.broker_name else ""
     detail = {name: value for name, value in event.detail.items() if name != BY}
     reason = event.reason.value if event.reason is not None else ""
     texts = (explanation(event.kind.value, reason), detail_text(detail))
@@ -149,7 +152,8 @@ def shown(record: Record) -> ShownRecord:
         kind=event.kind.value,
         reason=reason,
         place=f"{place}/{broker.identity.broker_id}" if broker is not None else place,
-        path=broker_path(*key) if key.broker_name else "",
+        path=path,
+        then=with_parameters(path, {AT: moment_text(record.event_at)}) if path else "",
         addr=broker.identity.addr if broker is not None else "",
         state=broker.state.phase.value if broker is not None else "",
         planned=broker is not None and broker.state.planned,

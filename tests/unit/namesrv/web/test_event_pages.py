@@ -96,6 +96,7 @@ def test_those_of_the_history_are_shown_as_the_history_answered() -> None:
     assert page.records.found == len(ALL)
     assert page.earlier == "", "the history begins in that time"
     assert page.kinds == OFFERED_KINDS
+    assert [each.then for each in page.records.rows[2:4]] == ["", "/brokers/c1/a?at=2026-11-28T12%3A05%3A00Z"]
     assert not {"HEARTBEATS", "TOPICS"} & set(OFFERED_KINDS)
 
 
