@@ -55,6 +55,7 @@ SUBJECTS = {
     "rocketmq_messages": rocketmq_messages.measure,
     "failover": failover.measure,
     "past": past_of_a_fleet.measure,
+    "past_fleet": past_of_a_fleet.measure_fleet,
     "start": start_with_history.measure,
 }
 OF_THE_REPORT = {

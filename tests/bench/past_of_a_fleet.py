@@ -21,6 +21,7 @@ from pointsman.daemon.rpc.listeners import DEFAULT_LISTENER
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman_namesrv.history.past_files import PastFiles
+from pointsman_namesrv.history.past_questions import answer
 from tests.bench import clients
 from tests.bench.histories import Fleet, write
 from tests.bench.report import Report
@@ -28,6 +29,17 @@ from tests.bench.servers import name_server
 from tests.bench.worker import Worker, serve_commands, worker
 
 FLEET = Fleet(brokers=1_000, clusters=4, nodes=1, days=30, first_day=date(2026, 3, 2), flapping_share=0.01, seed=7)
+LARGE = Fleet(
+    brokers=10_000,
+    clusters=10,
+    nodes=1,
+    days=2,
+    first_day=date(2026, 3, 2),
+    flapping_share=0.01,
+    seed=7,
+    queue_stats=True,
+)
+FLEET_SECONDS = 4.0
 NODE = "namesrv-1:9876"
 QUESTIONS = 200
 AIM_SECONDS = 1.0
@@ -56,6 +68,34 @@ async def measure(report: Report, *, fleet: Fleet = FLEET) -> None:
         async with worker(name_server, history=str(history), node=NODE, listener=DEFAULT_LISTENER) as server:
             await _questions(report, fleet, server)
             await _queries_beside(report, fleet, server)
+
+
+async def measure_fleet(report: Report, *, fleet: Fleet = LARGE) -> None:
+    """Print what the page of all brokers costs late in the last of two days. Writing them takes some minutes."""
+    report.subject(f"All brokers at a moment: {fleet.brokers:,} brokers with queue statistics, {fleet.days} days")
+    with tempfile.TemporaryDirectory(prefix="past") as folder:
+        written = write(fleet, Path(folder) / "history")
+        (history,) = written.histories
+        report.progress(f"{written.rows:,} rows written; indexing")
+        files, began = PastFiles(history, NODE), time.process_time()
+        list(files.index_missing())
+        took = time.process_time() - began
+        sizes = [sum(path.stat().st_size for path in history.rglob(name)) / 1e6 for name in ("*.json", "*.states.gz")]
+        beside = f"{sizes[0]:.1f} MB, and {sizes[1]:.1f} MB of copies of rows about states"
+        report.figure(
+            "index",
+            f"{took:.1f} s of CPU for {written.rows:,} rows; {beside}, beside {_size(history / 'raw') / 1e6:.0f} MB",
+        )
+        question = {"kind": "fleet", "at": fleet.moment(fleet.seconds - 300.0).isoformat(), "steps": True}
+        began = time.process_time()
+        replicas = answer(files, question)["replicas"]
+        took = time.process_time() - began
+        report.figure(
+            "late in the day",
+            f"{took:.2f} s of CPU for {len(replicas):,} brokers",
+            target=f"at most {FLEET_SECONDS:g} s",
+            is_met=took <= FLEET_SECONDS,
+        )
 
 
 async def _questions(report: Report, fleet: Fleet, server: Worker) -> None:

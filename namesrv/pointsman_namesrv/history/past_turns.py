@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pointsman.clock import Clock
 
@@ -26,9 +27,18 @@ class NoRoom(Exception):
     """As many questions wait as may, and all of them come before this one."""
 
 
+class Asker(NamedTuple):
+    """Who asks. Groups share the worker equally, and askers the part of their group."""
+
+    group: str
+    """An authenticated identity, else a host: one process may have many connections."""
+    name: str
+    """The identity, else the connection."""
+
+
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    asker: str
+    asker: Asker
     turn: asyncio.Future[bool]
     """False: it is refused."""
 
@@ -41,11 +51,11 @@ class PastTurns:
         """Moving average of a turn."""
         self._most = most
         self._clock = clock
-        self._asker: str | None = None
+        self._asker: Asker | None = None
         """Whose turn it is; None: it is the turn of none."""
         self._waiting: list[_Waiting] = []
-        self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Seconds that each asker used, and when that was so."""
+        self._of_groups = _Used()
+        self._of_askers = _Used()
 
     @property
     def waiting(self) -> int:
@@ -53,8 +63,11 @@ class PastTurns:
         return len(self._waiting)
 
     @asynccontextmanager
-    async def turn(self, asker: str) -> AsyncIterator[None]:
-        """Wait for the turn of a question, which lasts as long as the context. Raises NoRoom."""
+    async def turn(self, asker: Asker) -> AsyncIterator[None]:
+        """Wait for the turn of a question, which lasts as long as the context. Raises NoRoom.
+
+        A question that is refused counts as one of average length: askers that repeat it without pause come later.
+        """
         if self._asker is None:
             self._asker = asker
         else:
@@ -63,15 +76,19 @@ class PastTurns:
         try:
             yield
         finally:
-            self._note(asker, self._clock.monotonic() - began)
+            seconds = self._clock.monotonic() - began
+            self.seconds += (seconds - self.seconds) / 4
+            self._note(asker, seconds)
             self._pass_on()
 
-    async def _wait(self, asker: str) -> None:
+    async def _wait(self, asker: Asker) -> None:
         own = _Waiting(asker, asyncio.get_running_loop().create_future())
         self._waiting.append(own)
-        if len(self._waiting) > self._most:
-            last = self._in_order()[-1]
+        in_order = self._in_order()
+        if len(in_order) > self._most:
+            last = in_order[-1]
             self._waiting.remove(last)
+            self._note(last.asker, self.seconds)
             last.turn.set_result(False)
         try:
             is_its_turn = await own.turn
@@ -86,29 +103,52 @@ class PastTurns:
 
     def _pass_on(self) -> None:
         self._asker = None
-        if self._waiting:
-            following = self._in_order()[0]
+        if in_order := self._in_order():
+            following = in_order[0]
             self._waiting.remove(following)
             self._asker = following.asker
             following.turn.set_result(True)
 
     def _in_order(self) -> list[_Waiting]:
-        """Return the waiting questions, each after what its asker used and its earlier questions will probably use."""
-        now, earlier = self._clock.monotonic(), Counter(() if self._asker is None else (self._asker,))
-        places: list[tuple[float, int, _Waiting]] = []
+        """Return the questions that wait, each after what its asker used and what its earlier ones may use.
+
+        Drops those that were given up.
+        """
+        self._waiting = [each for each in self._waiting if not each.turn.done()]
+        now, earlier = self._clock.monotonic(), Counter(() if self._asker is None else (self._asker.name,))
+        of_groups: defaultdict[str, list[tuple[float, int, _Waiting]]] = defaultdict(list)
         for number, each in enumerate(self._waiting):
-            places.append((self._used_by(each.asker, now) + earlier[each.asker] * self.seconds, number, each))
-            earlier[each.asker] += 1
+            group, name = each.asker
+            place = self._of_askers.seconds(name, now) + earlier[name] * self.seconds
+            of_groups[group].append((place, number, each))
+            earlier[name] += 1
+        places: list[tuple[float, int, _Waiting]] = []
+        for group, questions in of_groups.items():
+            is_served = self._asker is not None and self._asker.group == group
+            used = self._of_groups.seconds(group, now)
+            for position, (_, number, each) in enumerate(sorted(questions), is_served):
+                places.append((used + position * self.seconds, number, each))
         return [each for _, _, each in sorted(places)]
 
-    def _used_by(self, asker: str, now: float) -> float:
-        seconds, at = self._used.get(asker, (0.0, now))
+    def _note(self, asker: Asker, seconds: float) -> None:
+        now = self._clock.monotonic()
+        self._of_groups.add(asker.group, seconds, now)
+        self._of_askers.add(asker.name, seconds, now)
+
+
+class _Used:
+    """Seconds that each used lately."""
+
+    def __init__(self) -> None:
+        self._seconds: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """And when that was so."""
+
+    def seconds(self, name: str, now: float) -> float:
+        seconds, at = self._seconds.get(name, (0.0, now))
         return seconds * math.exp2((at - now) / HALF_LIFE_SECONDS)
 
-    def _note(self, asker: str, seconds: float) -> None:
-        now = self._clock.monotonic()
-        self.seconds += (seconds - self.seconds) / 4
-        self._used[asker] = (self._used_by(asker, now) + seconds, now)
-        self._used.move_to_end(asker)
-        if len(self._used) > MAX_ASKERS:
-            self._used.popitem(last=False)
+    def add(self, name: str, seconds: float, now: float) -> None:
+        self._seconds[name] = (self.seconds(name, now) + seconds, now)
+        self._seconds.move_to_end(name)
+        if len(self._seconds) > MAX_ASKERS:
+            self._seconds.popitem(last=False)

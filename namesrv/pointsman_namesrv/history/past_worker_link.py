@@ -18,7 +18,7 @@ from typing import Any
 from pointsman.clock import Clock
 from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.history.past_files import MAX_ROWS, PastFiles
-from pointsman_namesrv.history.past_turns import FIRST_ESTIMATE_SECONDS, NoRoom, PastTurns
+from pointsman_namesrv.history.past_turns import FIRST_ESTIMATE_SECONDS, Asker, NoRoom, PastTurns
 from pointsman_namesrv.node_metrics import PastMetrics
 from pointsman_namesrv.slices import PAUSE_SECONDS, Slices
 
@@ -98,7 +98,7 @@ class PastWorkerLink:
         self._process: asyncio.subprocess.Process | None = None
         self._is_stopped = False
 
-    async def ask(self, question: Mapping[str, Any], asker: str) -> dict[str, Any]:
+    async def ask(self, question: Mapping[str, Any], asker: Asker) -> dict[str, Any]:
         """Return the answer; :mod:`~pointsman_namesrv.history.past_questions` describes both.
 
         ``asker``: whose question it is, where several wait.
@@ -127,7 +127,7 @@ class PastWorkerLink:
             if is_running or not await asyncio.to_thread(PastFiles(self._directory, self._node).has_closed):
                 continue
             with contextlib.suppress(OSError, EOFError, NoRoom):  # the next question reports it, or starts the worker
-                async with self._turns.turn(""):
+                async with self._turns.turn(Asker("", "")):
                     await self._running()
 
     async def _asked(self, question: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pointsman.v1 import broker_pb2
 from pointsman.wire.refusals import FieldViolation, field_violations, refuse_if_any, shown
 from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.request_rules import name_violations
+from pointsman_namesrv.history.past_turns import Asker
 from pointsman_namesrv.history.past_worker_link import PastWorkerLink, answer_slices
 from pointsman_namesrv.rpc import admin_codec, broker_codec
 
@@ -139,7 +140,7 @@ class PastQueries:
 
     async def get_past_route(self, request: wire.GetPastRouteRequest, peer: Peer) -> wire.GetPastRouteResponse:
         """Return the route of a topic at a moment."""
-        found = await self._worker.ask(self._questions.route(request), peer.key)
+        found = await self._worker.ask(self._questions.route(request), _asker(peer))
         brokers, slices = found.pop("brokers"), answer_slices(self._clock)
         response = wire.GetPastRouteResponse(route=broker_codec.struct(found), node=self._node)
         listed = response.route.get_or_create_list("brokers")
@@ -150,7 +151,7 @@ class PastQueries:
 
     async def get_past_broker(self, request: wire.GetPastBrokerRequest, peer: Peer) -> wire.GetPastBrokerResponse:
         """Return the replicas of a broker name at a moment, and its events up to then."""
-        found = await self._worker.ask(self._questions.broker(request), peer.key)
+        found = await self._worker.ask(self._questions.broker(request), _asker(peer))
         response, slices = past_broker(found, node=self._node), answer_slices(self._clock)
         for row in found["events"]:
             response.events.append(past_event(row))
@@ -159,7 +160,7 @@ class PastQueries:
 
     async def list_past_events(self, request: wire.ListPastEventsRequest, peer: Peer) -> wire.ListPastEventsResponse:
         """Return one page of events."""
-        found = await self._worker.ask(self._questions.events(request), peer.key)
+        found = await self._worker.ask(self._questions.events(request), _asker(peer))
         slices = answer_slices(self._clock)
         response = wire.ListPastEventsResponse(next_page_token=found["next_page_token"], node=self._node)
         for row in found["events"]:
@@ -169,13 +170,18 @@ class PastQueries:
 
     async def list_changes(self, request: wire.ListChangesRequest, peer: Peer) -> wire.ListChangesResponse:
         """Return one page of changes by operators."""
-        found = await self._worker.ask(self._questions.changes(request), peer.key)
+        found = await self._worker.ask(self._questions.changes(request), _asker(peer))
         slices = answer_slices(self._clock)
         response = wire.ListChangesResponse(next_page_token=found["next_page_token"], node=self._node)
         for change in found["events"]:
             response.changes.append(past_change(change))
             await slices.pause()
         return response
+
+
+def _asker(peer: Peer) -> Asker:
+    is_known = peer.key != peer.addr
+    return Asker(peer.key if is_known else peer.addr.rpartition(":")[0], peer.key)
 
 
 def _topic_violations(request: wire.ListPastEventsRequest) -> Iterator[FieldViolation]:

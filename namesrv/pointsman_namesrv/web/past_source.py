@@ -15,6 +15,7 @@ from pointsman.history.row_format import FIELDS
 from pointsman.names import registered_name_problem
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, field_violations, refuse_if_any, shown
 from pointsman_namesrv.core.request_rules import name_violations
+from pointsman_namesrv.history.past_turns import Asker
 from pointsman_namesrv.history.row import Record
 from pointsman_namesrv.history.row_decoding import RowInvalid, to_record
 from pointsman_namesrv.rpc.past_queries import PastQuestions, Question
@@ -29,7 +30,7 @@ EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)
 _NO_FIELDS = dict.fromkeys(FIELDS)
 
 T = TypeVar("T")
-Ask = Callable[[Mapping[str, Any], str], Awaitable[dict[str, Any]]]
+Ask = Callable[[Mapping[str, Any], Asker], Awaitable[dict[str, Any]]]
 """Answers a question of :mod:`~pointsman_namesrv.history.past_questions`; takes also whose question it is."""
 
 
@@ -53,12 +54,12 @@ class PastSource:
         """Must run in the event loop."""
         self.questions = questions
         self._ask = ask
-        self.asker = ""
+        self.asker = Asker("", "")
         """Whose questions these are, where several wait."""
         self._node = node
         self._loop = asyncio.get_running_loop()
 
-    def asked_by(self, asker: str) -> PastSource:
+    def asked_by(self, asker: Asker) -> PastSource:
         """Return the same source for the questions of a caller."""
         source = copy.copy(self)
         source.asker = asker

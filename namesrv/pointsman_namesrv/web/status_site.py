@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, quote
 
 from pointsman.daemon.access.access import Caller
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, Refusal, shown
+from pointsman_namesrv.history.past_turns import Asker
 from pointsman_namesrv.web.loop_documents import LoopDocuments, Query, json_texts
 from pointsman_namesrv.web.page_query import PageQuery
 from pointsman_namesrv.web.page_rendering import PAGE_POLICY, rendered_error
@@ -163,7 +164,7 @@ class StatusSite:
         parameters = _parameters(environ.get("QUERY_STRING", ""), allowed)
         if self.documents is None or self.past is None:
             raise NotReady("this name server is starting; retry in a second")
-        query, source = PageQuery(quote(path), dict(parameters)), self.past.asked_by(asker)
+        query, source = PageQuery(quote(path), dict(parameters)), self.past.asked_by(Asker(asker, asker))
         if page is not None:
             of, names = page
             return _Html(of.html(PresentSource(self.documents, source), source, names, query))

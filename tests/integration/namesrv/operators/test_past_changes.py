@@ -14,6 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.history.past_turns import Asker
 from pointsman_namesrv.history.past_worker_link import TooManyQuestions
 from pointsman_namesrv.web import page_source
 from tests.kit.ctl.command import ctl
@@ -145,7 +146,7 @@ async def test_without_a_history_the_page_says_so_and_has_what_is_in_memory(cloc
         assert [parsed(line)[0] for line in undone_by(answer)] == ["guard", "add-write-perm"]
 
 
-async def busy(_question: Mapping[str, Any], _asker: str) -> dict[str, Any]:
+async def busy(_question: Mapping[str, Any], _asker: Asker) -> dict[str, Any]:
     """The answer of a worker that has too many questions."""
     raise TooManyQuestions(3.0)
 

@@ -15,6 +15,7 @@ from pointsman.daemon.access.access_settings import Grant
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.history.past_turns import Asker
 from pointsman_namesrv.history.past_worker_link import TooManyQuestions
 from pointsman_namesrv.web import page_source
 from tests.kit.access_tokens import TokenFolder
@@ -146,7 +147,7 @@ async def test_without_a_history_the_page_says_so_and_has_what_is_in_memory(cloc
 async def test_while_the_worker_is_busy_the_page_says_so_and_has_what_is_in_memory(
     server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def busy(_question: Mapping[str, Any], _asker: str) -> dict[str, Any]:
+    async def busy(_question: Mapping[str, Any], _asker: Asker) -> dict[str, Any]:
         raise TooManyQuestions(3.0)
 
     monkeypatch.setattr(server.parts.past_pages, "_ask", busy)

@@ -16,6 +16,7 @@ from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.history import past_worker_link
+from pointsman_namesrv.history.past_turns import Asker
 from tests.kit.access_tokens import TokenFolder
 from tests.kit.ctl.command import ctl
 from tests.kit.http_answer import HttpAnswer, ask
@@ -25,7 +26,7 @@ from tests.kit.name_server.peer import Peer
 from tests.kit.waiting import eventually, read_until
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-HERE = "127.0.0.1 (HTTP)"
+HERE = Asker("127.0.0.1 (HTTP)", "127.0.0.1 (HTTP)")
 """Whose questions those of these tests over HTTP are."""
 MARKUP = '<img src=x onerror="alert(1)">'
 

@@ -19,6 +19,7 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.history import past_worker_link
+from pointsman_namesrv.history.past_turns import Asker
 from pointsman_namesrv.web import past_source
 from tests.kit.ctl.command_line import parsed
 from tests.kit.http_answer import HttpAnswer, ask
@@ -28,7 +29,7 @@ from tests.kit.name_server.peer import Peer
 from tests.kit.waiting import eventually, read_until
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-HERE = "127.0.0.1 (HTTP)"
+HERE = Asker("127.0.0.1 (HTTP)", "127.0.0.1 (HTTP)")
 """Whose questions those of these tests over HTTP are."""
 MARKUP = '<img src=x onerror="alert(1)">'
 

@@ -8,7 +8,7 @@ import pytest
 
 from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.history import past_turns
-from pointsman_namesrv.history.past_turns import FIRST_ESTIMATE_SECONDS, HALF_LIFE_SECONDS, NoRoom, PastTurns
+from pointsman_namesrv.history.past_turns import FIRST_ESTIMATE_SECONDS, HALF_LIFE_SECONDS, Asker, NoRoom, PastTurns
 
 MOST = 4
 
@@ -24,7 +24,7 @@ class Askers:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def ask(self, *askers: str, seconds: float = 2.0) -> None:
-        """Ask in this order, a question each."""
+        """Ask in this order, a question each; an asker may be named with its group and a slash."""
         for asker in askers:
             self._tasks.append(asyncio.create_task(self._one(asker, seconds)))
             for _ in range(2):  # the one that is refused notices it
@@ -32,7 +32,7 @@ class Askers:
 
     async def _one(self, asker: str, seconds: float) -> None:
         try:
-            async with self.turns.turn(asker):
+            async with self.turns.turn(Asker(asker.partition("/")[0], asker)):
                 await self._clock.sleep(seconds)
                 self.answered.append(asker)
         except NoRoom:
@@ -95,6 +95,27 @@ async def test_who_used_the_worker_comes_after_who_did_not_though_each_has_one_q
     assert (await askers.end())[:2] == ["greedy-0", "zoe"]
 
 
+async def test_a_host_with_many_connections_holds_up_no_other_host(askers: Askers) -> None:
+    greedy = [f"greedy/{number}" for number in range(MOST + 1)]
+    await askers.ask(*greedy, "zoe/1", "max/1")
+    assert askers.refused == ["greedy/4", "greedy/3"]
+    assert await askers.end() == ["greedy/0", "zoe/1", "max/1", "greedy/1", "greedy/2"]
+
+
+async def test_connections_of_one_host_share_its_part(askers: Askers) -> None:
+    await askers.ask(*["host/greedy"] * 4, "host/zoe")
+    assert await askers.end() == ["host/greedy", "host/zoe", *["host/greedy"] * 3]
+
+
+async def test_who_repeats_refused_questions_without_pause_comes_after_who_does_not(askers: Askers) -> None:
+    await askers.ask("host/first", *[f"host/{number}" for number in range(MOST)])
+    await askers.ask(*["host/greedy"] * 3)
+    assert askers.refused == ["host/greedy"] * 3
+    await askers.end()
+    await askers.ask("host/new", "host/greedy", "host/other")
+    assert await askers.end() == ["host/new", "host/other", "host/greedy"]
+
+
 async def test_what_was_used_is_forgotten_with_time(askers: Askers, clock: ManualClock) -> None:
     await askers.ask("zoe", seconds=8.0)
     await askers.end()
@@ -121,10 +142,10 @@ async def test_a_turn_whose_caller_gives_up_as_it_comes_is_passed_on(clock: Manu
     turns, order = PastTurns(MOST, clock=clock), list[str]()
 
     async def ask(asker: str) -> None:
-        async with turns.turn(asker):
+        async with turns.turn(Asker(asker, asker)):
             order.append(asker)
 
-    async with turns.turn("first"):
+    async with turns.turn(Asker("first", "first")):
         second, third = asyncio.create_task(ask("second")), asyncio.create_task(ask("third"))
         await asyncio.sleep(0)
     second.cancel()  # after its turn came, before it ran
@@ -134,9 +155,25 @@ async def test_a_turn_whose_caller_gives_up_as_it_comes_is_passed_on(clock: Manu
     assert order == ["third", "fourth"]
 
 
+async def test_a_question_that_is_given_up_as_a_turn_ends_does_not_get_it(clock: ManualClock) -> None:
+    turns, order = PastTurns(MOST, clock=clock), list[str]()
+
+    async def ask(asker: str) -> None:
+        async with turns.turn(Asker(asker, asker)):
+            order.append(asker)
+
+    async with turns.turn(Asker("first", "first")):
+        second, third = asyncio.create_task(ask("second")), asyncio.create_task(ask("third"))
+        await asyncio.sleep(0)
+        second.cancel()  # before the turn ends; it has not run since
+    await asyncio.gather(second, third, return_exceptions=True)
+    assert order == ["third"]
+    assert turns.waiting == 0
+
+
 async def test_only_some_askers_are_remembered(askers: Askers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past_turns, "MAX_ASKERS", 2)
     for asker in ("a", "b", "c"):
         await askers.ask(asker)
         await askers.end()
-    assert set(askers.turns._used) == {"b", "c"}
+    assert set(askers.turns._of_askers._seconds) == {"b", "c"}
