@@ -60,6 +60,7 @@ def prepare(config: NameServerConfig, given: Given) -> Callable[[], int]:
             lambda stop: serve(config, stop, running=lambda: reloader.running),
             loop=config.server.loop,
             on_hangup=reloader.reload,
+            files=config.most_connections,
         )
 
     return start

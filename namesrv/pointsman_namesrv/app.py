@@ -377,7 +377,13 @@ class NameServerApp:
         settings = self._settings_keeper()
         pauses = OwnPauses(core, clock=clock, metrics=metrics, record=record)
         hub = WatchHub(
-            core.routes, self.responses, config.routes, lifecycle=lifecycle, clock=clock, metrics=metrics, node=node
+            core.routes,
+            self.responses,
+            config.routes.on(config.server.listener),
+            lifecycle=lifecycle,
+            clock=clock,
+            metrics=metrics,
+            node=node,
         )
         coming_in = FairBound(coming_in_bytes(config.routes.max_topics))
         registration = RegistrationServicer(

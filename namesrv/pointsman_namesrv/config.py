@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from pointsman import config
@@ -39,8 +39,9 @@ class ServerConfig:
     """What carries gRPC on this address: lane, this project's own HTTP/2 server, or grpcio, which is slower."""
     stop_grace_seconds: float = 5.0
     """Time that running calls have to finish after SIGTERM."""
-    max_connections: int = 18_000
-    """Maximum number of gRPC connections; each takes 17 kB, on the lane 2.3 kB. Further connections are closed."""
+    max_connections: int = 20_000
+    """Maximum number of gRPC connections; each takes 2.5 kB, 20 kB with TLS (with grpcio 17 and 82 kB). Further
+    connections are closed. Each is an open file, for which the process needs a limit (`LimitNOFILE=`)."""
     warm_up_seconds: float = 45.0
     """Longest warm-up after a start. During the warm-up the response to a query for an unknown topic is UNAVAILABLE,
     not NOT_FOUND. 0: no warm-up. With a snapshot it ends earlier, when all brokers of the snapshot have sent a
@@ -206,10 +207,11 @@ class RoutesConfig:
     """Maximum number of topics in one registration."""
     watch_coalesce_seconds: float = 0.05
     """Interval at which watchers are notified: changes within one interval reach a watcher as one."""
-    max_watchers: int = 8_000
-    """Maximum number of open route watches; each takes 25 to 40 kB, on the lane 1.3 to 2 kB."""
-    max_watched_topics: int = 400_000
-    """Maximum number of topics of all watches together."""
+    max_watchers: int = 0
+    """Maximum number of open route watches. 0: 100,000, which take 1.3 to 2 kB each; with `server.listener = "grpcio"`
+    8,000, which take 25 to 40 kB each."""
+    max_watched_topics: int = 0
+    """Maximum number of topics of all watches together. 0: 1,000,000; with `server.listener = "grpcio"` 400,000."""
     max_topics_per_watch: int = 1_000
     """Maximum number of topics in one watch."""
     remember_hours: float = 72.0
@@ -227,6 +229,15 @@ class RoutesConfig:
         yield from outside("max_watched_topics", self.max_watched_topics, 0, 100_000_000)
         yield from outside("max_topics_per_watch", self.max_topics_per_watch, 1, 100_000)
         yield from outside("remember_hours", self.remember_hours, 0.0, 8_760.0)
+
+    def on(self, listener: str) -> RoutesConfig:
+        """Return these with the limits that depend on the listener, where they are 0."""
+        watchers, topics = (100_000, 1_000_000) if listener == LANE else (8_000, 400_000)
+        return replace(
+            self,
+            max_watchers=self.max_watchers or watchers,
+            max_watched_topics=self.max_watched_topics or topics,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +373,11 @@ class NameServerConfig:
     def cache_bytes_of_each_wire(self) -> int:
         """Return the cache size of gRPC and of RocketMQ's wire: they hold different bytes, so two share the bound."""
         return self.routes.cache_bytes // (2 if self.remoting.listen else 1)
+
+    @property
+    def most_connections(self) -> int:
+        """Return the number of connections over both wires at their limits."""
+        return self.server.max_connections + (self.remoting.max_connections if self.remoting.listen else 0)
 
     @property
     def shares_port(self) -> bool:

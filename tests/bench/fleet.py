@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from pointsman.daemon.rpc.listeners import LISTENERS
 from tests.bench import clients
 from tests.bench.report import Report
 from tests.bench.servers import bare_server, name_server
@@ -39,35 +41,37 @@ class Load:
 async def measure(report: Report) -> None:
     """Print the figures."""
     report.subject(f"{BROKERS:,} brokers with heartbeats every {INTERVAL_SECONDS} s, each on its own stream")
-    ours = await _load(report, name_server, is_name_server=True)
-    bare = await _load(report, bare_server, is_name_server=False)
-    report.figure(
-        f"{ours.beats_a_second:.0f} heartbeats per second",
-        f"{ours.beating:.1%} of a core ({ours.at_rest:.1%} without beats), {ours.beating / bare.beating:.2f} times a "
-        f"bare echo's {bare.beating:.1%}; {ours.refused} beats not answered OK",
-    )
-    report.figure("a sweep over all", ours.sweep)
-    report.figure(
-        "memory", f"{ours.bytes_a_broker / 1e3:.1f} against {bare.bytes_a_broker / 1e3:.1f} kB a broker and stream"
-    )
+    bare = await _load(report, "bare echo", bare_server)
+    for listener in LISTENERS:
+        ours = await _load(report, listener, functools.partial(name_server, listener=listener))
+        report.figure(
+            f"{listener}, {ours.beats_a_second:.0f} heartbeats per second",
+            f"{ours.beating:.1%} of a core ({ours.at_rest:.1%} without beats), {ours.beating / bare.beating:.2f} times "
+            f"the {bare.beating:.1%} of a bare echo of grpcio; {ours.refused} beats not answered OK",
+        )
+        report.figure(f"{listener}, a sweep over all", ours.sweep)
+        report.figure(
+            f"{listener}, memory",
+            f"{ours.bytes_a_broker / 1e3:.1f} against {bare.bytes_a_broker / 1e3:.1f} kB a broker and stream",
+        )
 
 
-async def _load(report: Report, main: Main[[]], *, is_name_server: bool) -> Load:
-    what = "fleet" if is_name_server else "fleet, bare echo"
+async def _load(report: Report, what: str, main: Main[[]]) -> Load:
+    is_name_server = main is not bare_server
     async with worker(main) as server, AsyncExitStack() as stack:
         empty, addr, share = await server.ask("rss"), await server.ask("addr"), BROKERS // CLIENTS
         fleet = [
             await stack.enter_async_context(worker(clients.agents, addr, i * share, share, INTERVAL_SECONDS))
             for i in range(CLIENTS)
         ]
-        report.progress(f"{what}: registering")
+        report.progress(f"fleet, {what}: registering")
         await asyncio.gather(*(client.ask("register") for client in fleet))
-        report.progress(f"{what}: at rest")
+        report.progress(f"fleet, {what}: at rest")
         if is_name_server:
             await asyncio.sleep(SETTLE_SECONDS)
         at_rest, _, _ = await _share(server, fleet, IDLE_SECONDS)
         await asyncio.gather(*(client.ask("begin") for client in fleet))
-        report.progress(f"{what}: beating for {WARM_UP_SECONDS + SECONDS:.0f} s")
+        report.progress(f"fleet, {what}: beating for {WARM_UP_SECONDS + SECONDS:.0f} s")
         await asyncio.sleep(WARM_UP_SECONDS)
         sweeps, swept = await server.ask("sweeps") if is_name_server else (0, 0)
         beating, beats, refused = await _share(server, fleet, SECONDS)

@@ -35,6 +35,7 @@ from tests.chaos.conftest import Report
 from tests.chaos.greedy_clients import NARROW, NOISY, WIDE, greedy
 from tests.kit.broker.rocketmq.frames import ask, broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import remoting_peer
+from tests.kit.chosen_listener import chosen_listener
 from tests.kit.http_answer import ask_in_thread
 from tests.kit.name_server import wire
 from tests.kit.name_server.events import QUEUES, broker_event, topics_event
@@ -47,7 +48,7 @@ UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "pointsman-namesrv.ser
 MEMORY_MAX = int(re.findall(r"^MemoryMax=(\d+)M$", UNIT.read_text(encoding="utf-8"), re.MULTILINE)[0]) * 2**20
 MAPPED_BYTES = 2**30
 """Address space of an idle server, stacks of threads and libraries: the limit below is of both, memory and this."""
-BOUNDS = RoutesConfig()
+BOUNDS = RoutesConfig().on(chosen_listener())
 QUERY_SECONDS = 0.02
 CALM_SECONDS = 6.0
 ROUNDS = 3

@@ -76,13 +76,19 @@ class Pointsman(NameServer):
     """The installed name server with RocketMQ's wire, on the same ports after a restart."""
 
     def __init__(
-        self, folder: Path, *, warm_up_seconds: float = 0.0, settings: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        warm_up_seconds: float = 0.0,
+        settings: Mapping[str, str] | None = None,
+        shares_port: bool = False,
     ) -> None:
+        """``shares_port``: gRPC and RocketMQ's wire on one port."""
         super().__init__(f"127.0.0.1:{free_port()}")
         self.folder = folder
         self.started_at = 0.0
         self._settings = {
-            "server.listen": "127.0.0.1:0",
+            "server.listen": self.addr if shares_port else "127.0.0.1:0",
             "server.node": "ns1",
             "server.warm_up_seconds": f"{warm_up_seconds:g}",
             "monitoring.listen": "127.0.0.1:0",

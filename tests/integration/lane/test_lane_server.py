@@ -7,7 +7,6 @@ import contextlib
 import socket
 import threading
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 
 import grpc
 import pytest
@@ -16,6 +15,7 @@ from grpc_status import rpc_status
 
 from pointsman.daemon.lane import lane_call, lane_server
 from pointsman.daemon.lane.lane_server import LaneServer
+from pointsman.daemon.rpc.listeners import GRPCIO, LANE, LISTENERS
 from pointsman.http2.frame_codec import (
     MAX_STREAM_ID,
     ErrorCode,
@@ -168,18 +168,24 @@ async def test_compressed_requests_are_read(channel: grpc.aio.Channel, compressi
     assert await stream_unary(channel, "Join")(iter([message]), compression=compression) == message
 
 
-@pytest.mark.parametrize("listener", ["lane", "grpcio"])
+@contextlib.asynccontextmanager
+async def served_by(listener: str, handlers: Handlers) -> AsyncIterator[str]:
+    """The address of the lane or of grpcio's server."""
+    if listener == LANE:
+        async with serving(handlers) as (_, addr):
+            yield addr
+        return
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server.add_generic_rpc_handlers(handlers.table())
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield f"127.0.0.1:{port}"
+    await server.stop(0)
+
+
+@pytest.mark.parametrize("listener", LISTENERS)
 async def test_responses_are_not_compressed_by_either_listener(handlers: Handlers, listener: str) -> None:
-    async with AsyncExitStack() as open_:
-        if listener == "lane":
-            _, addr = await open_.enter_async_context(serving(handlers))
-        else:
-            server = grpc.aio.server(options=SERVER_OPTIONS)
-            server.add_generic_rpc_handlers(handlers.table())
-            addr = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-            await server.start()
-            open_.push_async_callback(server.stop, 0)
-        raw = await open_.enter_async_context(raw_client(addr, SERVICE))
+    async with served_by(listener, handlers) as addr, raw_client(addr, SERVICE) as raw:
         raw.call("Echo", b"a" * 10_000, (b"grpc-accept-encoding", b"identity,deflate,gzip"))
         frames = await raw.until_end()
     content = b"".join(each.payload for each in frames if each.kind is FrameType.DATA)
@@ -217,10 +223,17 @@ async def test_a_bug_of_a_handler_costs_its_call(channel: grpc.aio.Channel, capl
     assert await unary_unary(channel, "Echo")(b"a") == b"a"
 
 
-async def test_a_message_that_cannot_be_decoded_costs_its_call(channel: grpc.aio.Channel) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await unary_unary(channel, "Decode")(b"not a number")
-    assert failed.value.code() is grpc.StatusCode.INTERNAL
+@pytest.mark.parametrize(
+    ("listener", "code"), [(LANE, grpc.StatusCode.INTERNAL), (GRPCIO, grpc.StatusCode.UNKNOWN)], ids=[LANE, GRPCIO]
+)
+async def test_a_message_that_cannot_be_decoded_costs_its_call(
+    handlers: Handlers, listener: str, code: grpc.StatusCode
+) -> None:
+    async with served_by(listener, handlers) as addr, grpc.aio.insecure_channel(addr) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await unary_unary(channel, "Decode")(b"not a number")
+        assert failed.value.code() is code
+        assert await unary_unary(channel, "Echo")(b"a") == b"a"
 
 
 async def test_an_unknown_method_is_unimplemented(channel: grpc.aio.Channel) -> None:

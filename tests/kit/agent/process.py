@@ -31,6 +31,10 @@ class AgentProcess(DaemonProcess):
         self._file.write_text(to_toml(self._config), encoding="utf-8")
         await super().start()
 
+    def use_listener(self, listener: str) -> None:
+        """Serve by this one from the next start on."""
+        self._config = replace(self._config, rpc=replace(self._config.rpc, listener=listener))
+
     def reconfigure(self, config: AgentConfig) -> None:
         """Write another configuration and have it read (SIGHUP)."""
         self._file.write_text(to_toml(on_chosen_listener(config)), encoding="utf-8")

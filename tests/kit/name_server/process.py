@@ -45,6 +45,10 @@ class RealNameServer(DaemonProcess):
         environment = {f"NAMESRV_{name.replace('.', '__').upper()}": str(value) for name, value in named.items()}
         super().__init__(folder, *arguments, environment=environment)
 
+    def use_listener(self, listener: str) -> None:
+        """Serve by this one from the next start on."""
+        self._environment["NAMESRV_SERVER__LISTENER"] = listener
+
     async def start(self) -> None:
         """Start it and wait until it serves."""
         lives = len(self.said("serving"))

@@ -175,6 +175,12 @@ def test_permanent_users_and_groups_are_created() -> None:
     assert unit("pointsman-report.service").one("User") == "pointsman-report"
 
 
+def test_the_name_server_may_open_a_file_for_each_connection_of_both_wires() -> None:
+    config = load_name_server(CONFIG / "namesrv.example.toml", {"NAMESRV_REMOTING__LISTEN": "127.0.0.1:9875"})
+    others = 1_000
+    assert int(unit("pointsman-namesrv.service").one("LimitNOFILE")) > config.most_connections + others
+
+
 @pytest.mark.parametrize("name", DAEMONS)
 def test_a_bad_configuration_is_not_tried_again(name: str) -> None:
     assert "2" in unit(name).one("RestartPreventExitStatus").split()

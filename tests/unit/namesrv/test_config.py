@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 
 from pointsman.config import ConfigError
+from pointsman.daemon.rpc.listeners import GRPCIO, LANE
 from pointsman_namesrv.__main__ import main
-from pointsman_namesrv.config import HistoryConfig, NameServerConfig, load
+from pointsman_namesrv.config import (
+    HistoryConfig,
+    NameServerConfig,
+    RemotingConfig,
+    RoutesConfig,
+    ServerConfig,
+    load,
+)
 
 
 def test_what_is_printed_loads_to_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,3 +141,19 @@ def test_by_default_nothing_is_shipped_and_a_year_is_kept_and_a_command_is_a_lis
 
     assert (HistoryConfig().ship, HistoryConfig().retain_days >= 365) == ((), True)
     assert load(file, {}).history.ship == ("rclone", "copy", "{file}", "store:a b/")
+
+
+@pytest.mark.parametrize(("listener", "watchers", "topics"), [(LANE, 100_000, 1_000_000), (GRPCIO, 8_000, 400_000)])
+def test_a_limit_of_watches_that_is_not_given_depends_on_the_listener(
+    listener: str, watchers: int, topics: int
+) -> None:
+    assert RoutesConfig().on(listener) == RoutesConfig(max_watchers=watchers, max_watched_topics=topics)
+    assert RoutesConfig(max_watchers=7).on(listener) == RoutesConfig(max_watchers=7, max_watched_topics=topics)
+    assert RoutesConfig(max_watched_topics=7).on(listener) == RoutesConfig(max_watchers=watchers, max_watched_topics=7)
+
+
+def test_the_connections_of_both_wires_count_as_open_files() -> None:
+    server, listen = ServerConfig(max_connections=5), "127.0.0.1:9875"
+    assert NameServerConfig(server=server, remoting=RemotingConfig(max_connections=3)).most_connections == 5
+    both = NameServerConfig(server=server, remoting=RemotingConfig(listen=listen, max_connections=3))
+    assert both.most_connections == 8

@@ -6,6 +6,7 @@ behind one. Pure: the caller refuses calls and ends streams.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 
@@ -40,6 +41,8 @@ class FairBound:
         self.total = 0
         self._peers: dict[str, Share | _Shares] = {}
         """What each peer holds. Most hold one share, and there may be a hundred thousand of them."""
+        self._holders = Counter[int]()
+        """The number of peers that hold each amount: a refusal must not take a walk over all peers."""
 
     def take(self, peer: str, amount: int, end: Callable[[], None]) -> Share | None:
         """Return a share, or None when the bound is reached and no other peer would hold more."""
@@ -50,11 +53,13 @@ class FairBound:
         held = self._peers.get(peer)
         if held is None:
             self._peers[peer] = share
+            self._note(0, amount)
             return share
         if isinstance(held, Share):
             held = self._peers[peer] = _Shares(held)
         held.shares[share] = None
         held.amount += amount
+        self._note(held.amount - amount, held.amount)
         return share
 
     def grow(self, share: Share, amount: int) -> bool:
@@ -66,6 +71,7 @@ class FairBound:
         held = self._peers[share.peer]
         if held is not share:
             held.amount += amount
+        self._note(held.amount - amount, held.amount)
         return True
 
     def give_back(self, share: Share) -> None:
@@ -78,9 +84,21 @@ class FairBound:
         if isinstance(held, _Shares):
             held.amount -= share.amount
             del held.shares[share]
+            self._note(held.amount + share.amount, held.amount)
             if held.shares:
                 return
+        else:
+            self._note(share.amount, 0)
         del self._peers[share.peer]
+
+    def _note(self, before: int, after: int) -> None:
+        """Note that a peer holds another amount."""
+        if before:
+            self._holders[before] -= 1
+            if not self._holders[before]:
+                del self._holders[before]
+        if after:
+            self._holders[after] += 1
 
     def _withdraw_shares(self, asking: Share, amount: int) -> bool:
         missing = self.total + amount - self.bound
@@ -88,6 +106,8 @@ class FairBound:
             return True
         own = self._peers.get(asking.peer)
         wanted = (own.amount if own is not None else 0) + amount
+        if max(self._holders, default=0) <= wanted:
+            return False
         held, taken = {peer: each.amount for peer, each in self._peers.items()}, list[Share]()
         latest: dict[str, Iterator[Share]] = {}
         while missing > 0:

@@ -47,6 +47,9 @@ class LaneOwner(Protocol):
     def opened(self, connection: LaneConnection) -> bool:
         """Register a connection; return False if there are too many."""
 
+    def ended(self, connection: LaneConnection) -> None:
+        """Note that a connection serves nothing from now on, and is closed when its client closes it."""
+
     def closed(self, connection: LaneConnection) -> None:
         """Unregister a connection."""
 
@@ -59,6 +62,7 @@ class LaneConnection(asyncio.Protocol):
 
     __slots__ = (
         "_calls",
+        "_dropped",
         "_due",
         "_flush_is_due",
         "_is_receiving",
@@ -99,6 +103,8 @@ class LaneConnection(asyncio.Protocol):
         self._flush_is_due = False
         self._unflushed = 0
         """Bytes that handlers have added since the last write."""
+        self._dropped: int | None = None
+        """Bytes received since the end of HTTP/2, while the client may be reading that."""
 
     # --- asyncio.Protocol -------------------------------------------------------------------------------------
 
@@ -127,6 +133,9 @@ class LaneConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle received bytes."""
+        if self._dropped is not None:
+            self._drop(len(data))
+            return
         self.received_at = now = self._server.monotonic()
         self._is_receiving = True
         try:
@@ -274,8 +283,7 @@ class LaneConnection(asyncio.Protocol):
         if data:
             self._transport.write(data)
         if self.http2.over is not None:
-            self._cancel_calls()
-            self._transport.close()
+            self._linger()
         elif self.http2.unsent_streams or self.waiting is not None:
             self._waiting().note_unsent(self._server.monotonic(), has_written=True)
 
@@ -310,7 +318,7 @@ class LaneConnection(asyncio.Protocol):
         waiting = self._waiting()
         reads = self.is_writable and not waiting.is_held
         waiting.note_reading(self._server.monotonic(), reads=reads)
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or self.http2.over is not None:
             return
         if reads:
             self._transport.resume_reading()
@@ -372,6 +380,28 @@ class LaneConnection(asyncio.Protocol):
         self.pinged_at = self._server.monotonic()
         self.http2.drain()
         self.flush()
+
+    def _linger(self) -> None:
+        """Close as soon as the client does, at the latest after ``CLOSING_SECONDS``.
+
+        Closed while bytes of a client are unread, a socket is reset, and the client may lose what was sent last: the
+        reason in GOAWAY, or a response (RFC 1122 section 4.2.2.13).
+        """
+        if self._dropped is None and self._transport is not None:
+            self._dropped = 0
+            self.received_at = self._server.monotonic()
+            self._server.ended(self)
+            self._cancel_calls()
+            self._release()
+            self._transport.write_eof()
+            self._transport.resume_reading()
+
+    def _drop(self, size: int) -> None:
+        """Ignore received bytes; as many as the windows allow may have been on the way."""
+        assert self._dropped is not None  # noqa: S101  # checked by the caller
+        self._dropped += size
+        if self._dropped > self._server.shared.limits.connection_window:
+            self.abort()
 
     def close(self, cause: str, problem: str = "") -> None:
         """Close a connection whose handshake failed."""

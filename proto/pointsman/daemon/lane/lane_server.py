@@ -42,9 +42,9 @@ watches (``watch_hub.py``), which end one watch and not its connection."""
 LATE_SECONDS = 1.0
 """Lateness of a sweep that is a pause of this process: it is not counted as time of the clients."""
 CLOSING_SECONDS = 10.0
-"""Time for a client to read the end of its connection."""
+"""Time for a client to read the end of its connection, and to close it."""
 DRAIN_SECONDS = 0.5
-"""Time for clients to acknowledge that the server ends."""
+"""Time for clients to acknowledge that the server ends, and again to read the end of their connections."""
 
 
 class LaneServer:
@@ -100,13 +100,15 @@ class LaneServer:
         self._handshakes: Handshakes | None = None
         self._background: list[asyncio.Task[None]] = []
         self._connections: set[LaneConnection] = set()
+        self._ended: set[LaneConnection] = set()
+        """Connections whose end was sent, until their clients close them."""
         self._other: OtherWire | None = None
         self._undecided: dict[UndecidedConnection, None] = {}
         """Connections to a port of two wires that have not shown theirs, the oldest first."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
-        self._is_empty = asyncio.Event()
-        """Set when the last connection was closed."""
+        self._one_less = asyncio.Event()
+        """Set when a connection ended or was closed."""
 
     # --- as grpc.aio.Server -----------------------------------------------------------------------------------
 
@@ -176,24 +178,27 @@ class LaneServer:
             undecided.abort("stopping")
         for connection in list(self._connections):
             connection.drain()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(grace or 0.0, DRAIN_SECONDS)):
-                if self._connections:
-                    self._is_empty.clear()
-                    await self._is_empty.wait()
+        await self._until_empty(self._connections, max(grace or 0.0, DRAIN_SECONDS))
         for connection in list(self._connections):
             connection.http2.close()
             connection.flush()
-        await asyncio.sleep(0)
-        for connection in list(self._connections):
+        await self._until_empty(self._ended, DRAIN_SECONDS)
+        for connection in list(self._ended):
             connection.abort()
         await asyncio.gather(*self._tasks, *self._background, return_exceptions=True)
+
+    async def _until_empty(self, connections: set[LaneConnection], seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while connections:
+                    self._one_less.clear()
+                    await self._one_less.wait()
 
     # --- for connections --------------------------------------------------------------------------------------
 
     def opened(self, connection: LaneConnection) -> bool:
         """Register a connection; return False if there are too many."""
-        if len(self._connections) >= self._max_connections:
+        if len(self._connections) + len(self._ended) >= self._max_connections:
             self.shared.excesses.note(Bound.CONNECTIONS)
             return False
         self._connections.add(connection)
@@ -203,7 +208,7 @@ class LaneServer:
         """Register a connection whose wire is not known; at the limit the oldest such connection is closed for it."""
         if self._is_stopping:
             return False
-        if len(self._connections) + len(self._undecided) >= self._max_connections:
+        if len(self._connections) + len(self._ended) + len(self._undecided) >= self._max_connections:
             self.shared.excesses.note(Bound.CONNECTIONS)
             if not self._undecided:
                 return False
@@ -215,11 +220,17 @@ class LaneServer:
         """Unregister a connection whose wire is known, or that has ended."""
         self._undecided.pop(connection, None)
 
+    def ended(self, connection: LaneConnection) -> None:
+        """Note that a connection serves nothing from now on, and is closed when its client closes it."""
+        self._connections.discard(connection)
+        self._ended.add(connection)
+        self._one_less.set()
+
     def closed(self, connection: LaneConnection) -> None:
         """Unregister a connection."""
         self._connections.discard(connection)
-        if not self._connections:
-            self._is_empty.set()
+        self._ended.discard(connection)
+        self._one_less.set()
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Keep a task until it ends."""
@@ -228,7 +239,7 @@ class LaneServer:
 
     @property
     def connection_count(self) -> int:
-        """Return the number of open connections."""
+        """Return the number of connections that are served."""
         return len(self._connections)
 
     # --- what only time shows ---------------------------------------------------------------------------------
@@ -243,6 +254,8 @@ class LaneServer:
                 self._handshakes.close_overdue()
             for undecided in [each for each in self._undecided if now - each.opened_at > self._handshake_seconds]:
                 undecided.abort("handshake")
+            for ended in [each for each in self._ended if now - each.received_at > CLOSING_SECONDS]:
+                ended.abort()
             for number, connection in enumerate(list(self._connections), 1):
                 self._check(connection, now)
                 if connection.waiting is not None or connection.buffered or connection.http2.unended:
@@ -255,10 +268,7 @@ class LaneServer:
         connection.http2.forget_rates(now)
         if connection.has_calls:
             connection.used_at = now
-        if connection.http2.over is not None:
-            if now - connection.received_at > CLOSING_SECONDS:
-                connection.abort()
-        elif not connection.http2.is_acknowledged and now - connection.opened_at > self._handshake_seconds:
+        if not connection.http2.is_acknowledged and now - connection.opened_at > self._handshake_seconds:
             self.shared.excesses.note(Bound.HANDSHAKES)
             connection.abort()
         elif connection.pinged_at is not None:

@@ -110,6 +110,8 @@ class TlsConnection(asyncio.Protocol):
         self._tls: ssl.SSLObject | None = None
         self._is_open = False
         """Whether the handshake is over."""
+        self._has_ended = False
+        """Whether nothing more is sent, or decrypted."""
 
     # --- asyncio.Protocol -------------------------------------------------------------------------------------
 
@@ -121,6 +123,9 @@ class TlsConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes as they are on the wire."""
+        if self._has_ended:
+            self._connection.data_received(data)
+            return
         if self._tls is None:
             if data[0] != _HANDSHAKE_RECORD:
                 self._take_plaintext(data)
@@ -240,11 +245,20 @@ class TlsConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close after the last write."""
+        self._notify_of_end()
+        self._transport.close()
+
+    def write_eof(self) -> None:
+        """Send nothing after the last write. What the peer still sends is passed on as it is, to be dropped."""
+        self._notify_of_end()
+        self._has_ended = True
+        self._transport.write_eof()
+
+    def _notify_of_end(self) -> None:
         if self._is_open and self._tls is not None:
             with contextlib.suppress(ssl.SSLError):  # it does not wait for the peer's close_notify
                 self._tls.unwrap()
             self._flush()
-        self._transport.close()
 
     def abort(self) -> None:
         """Close immediately."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pointsman.daemon.rpc.calling_peer import Peer
 from pointsman.daemon.rpc.handler_table import Ended, Write
+from pointsman.daemon.rpc.listeners import LANE
 from pointsman.daemon.subscriptions import follow
 from pointsman.manual_clock import ManualClock
 from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
@@ -563,7 +564,7 @@ def _register_wide(world: World) -> int:
 
 @pytest.mark.slow
 async def test_the_default_bounds_hold_their_documented_numbers() -> None:
-    routes = RoutesConfig()
+    routes = RoutesConfig().on(LANE)
     world = World(max_watchers=routes.max_watchers, max_watched=routes.max_watched_topics)
     world.hub._max_topics = routes.max_topics_per_watch
     watches = routes.max_watched_topics // routes.max_topics_per_watch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,6 +93,8 @@ def test_the_total_equals_the_shares_in_use_and_never_exceeds_the_bound(taken: l
             served = bound.grow(of_peer[0], amount)
         elif word == "back" and of_peer:
             bound.give_back(of_peer[-1])
+        amounts = Counter(sum(s.amount for s in shares if s.is_held and s.peer == who) for who in "abc")
+        assert bound._holders == Counter({each: count for each, count in amounts.items() if each})
         if not served:
             assert sum(before.values()) + amount > 12
             assert {who: sum(s.amount for s in shares if s.is_held and s.peer == who) for who in "abc"} == before

@@ -112,14 +112,14 @@ async def test_a_hangup_may_mean_something_else() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "warns"),
-    [(1_024, True), (4_095, True), (4_096, False), (65_536, False), (resource.RLIM_INFINITY, False)],
+    [(1_024, True), (19_999, True), (20_000, False), (65_536, False), (resource.RLIM_INFINITY, False)],
 )
 def test_a_low_limit_of_open_files_is_a_warning_at_the_start(
     limit: int, warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
     with caplog.at_level(logging.WARNING):
-        daemon_process.warn_of_few_files()
+        daemon_process.warn_of_few_files(20_000)
     assert [record.facts for record in caplog.records] == ([{"limit": limit}] if warns else [])  # type: ignore[attr-defined]
 
 
@@ -128,4 +128,4 @@ def test_a_sandbox_that_hides_the_limit_causes_no_error(monkeypatch: pytest.Monk
         raise PermissionError
 
     monkeypatch.setattr(resource, "getrlimit", forbid)
-    daemon_process.warn_of_few_files()
+    daemon_process.warn_of_few_files(daemon_process.FEW_FILES)
