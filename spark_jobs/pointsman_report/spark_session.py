@@ -49,6 +49,8 @@ SETTINGS = {
     "spark.sql.sources.fileCompressionFactor": "50",
     # Without this, the folders of a table with more than 32 days are listed by a job with one task per folder.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "20000",
+    # Rows divided by broker need not be divided again for a join by broker and day.
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
     "spark.ui.showConsoleProgress": "false",
     # Without this, each call on a column or table makes five calls to Java for its position in the code: 30 % of all
     # calls.

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.functions import min as min_
 
 from pointsman_report.parameters import FlapParameters
-from pointsman_report.transforms.flap_penalty import penalty_days, running_sums
+from pointsman_report.schemas import INSTANCE
+from pointsman_report.transforms.flap_penalty import carried_penalty, charged_days, penalty_days, running_sums
 
 pytestmark = pytest.mark.spark
 
@@ -77,7 +79,11 @@ def computed(
     known = rows([(day(number), "c", name, 0) for name in brokers for number in numbers], f"dt date, {instance}")
     yesterday = rows([("c", name, 0, penalty) for name, penalty in before.items()], f"{instance}, penalty double")
     sums = running_sums(charges, parameters=parameters)
-    return penalty_days(sums, known, yesterday, first_day=day(first), parameters=parameters).collect()
+    known_from = known.groupBy(*INSTANCE).agg(min_("dt").alias("known_from"))
+    charged_on = charged_days(sums, known_from, yesterday, first_day=day(first), parameters=parameters)
+    carried = yesterday.select(*INSTANCE, carried_penalty(parameters).alias("carried_penalty"))
+    days = known.join(charged_on, on=["dt", *INSTANCE], how="left").join(carried, on=list(INSTANCE), how="left")
+    return penalty_days(days, first_day=day(first), parameters=parameters).collect()
 
 
 @pytest.mark.parametrize("half_life_minutes", [15, 1_000, 20_000])

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import lit
 
 from pointsman_report.parameters import RankingParameters
 from pointsman_report.schemas.table_types import BOOL, DAY, LONG, TEXT, TIME, struct
-from pointsman_report.transforms.flap_ranking import longest_stable, state_changes
+from pointsman_report.transforms.broker_intervals import day_sums
+from pointsman_report.transforms.flap_ranking import state_changes
 from tests.spark.histories import MIDNIGHT, moment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -102,6 +104,8 @@ def test_four_changes_just_before_are_over_twenty_percent_and_hidden_outages_are
 
 def test_the_longest_stable_time_is_the_days_part_of_the_longest_interval(spark: SparkSession) -> None:
     recorded = rows_of("b", [("up", -5_000.0, 10_000.0), ("down", 10_000.0, 22_000.0), ("up", 22_000.0, 32_000.0)])
-    found = longest_stable(spark.createDataFrame(recorded, INTERVALS)).filter(f"dt = '{FIRST}'").collect()
+    intervals = spark.createDataFrame(recorded, INTERVALS).withColumn("continues", lit(False))  # a column
+    found = day_sums(intervals).filter(f"dt = '{FIRST}'").collect()
 
     assert [row.longest_stable_seconds for row in found] == [12_000.0]
+    assert [(row.watched_seconds, row.down_seconds, row.outages) for row in found] == [(32_000.0, 12_000.0, 1)]

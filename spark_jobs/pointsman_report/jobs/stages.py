@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pointsman_report.jobs.history_reading import TABLES_READ
 from pointsman_report.jobs.stage_graph import Before, Context, Intermediate, Part, Since, Stage, checked
-from pointsman_report.parameters import Parameters
+from pointsman_report.parameters import FlapParameters, Parameters
 from pointsman_report.schemas import INSTANCE
 from pointsman_report.schemas.flapping_tables import (
     FLAP_CHARGES,
@@ -53,13 +53,25 @@ from pointsman_report.transforms.broker_intervals import (
     availability,
     broker_intervals,
     broker_state,
+    day_sums,
+    known_brokers,
     partial_views,
     state_at_day_end,
 )
 from pointsman_report.transforms.cluster_health import cluster_health
-from pointsman_report.transforms.flap_classes import causes, flapped_days, flapping, moments, seen_days
+from pointsman_report.transforms.flap_classes import (
+    causes,
+    facts_in_one_row,
+    flapped_days,
+    flapping,
+    moments,
+    seen_days,
+)
 from pointsman_report.transforms.flap_penalty import (
+    carried_penalty,
+    charged_days,
     charges,
+    marks,
     penalties,
     penalty_days,
     running_sums,
@@ -68,7 +80,7 @@ from pointsman_report.transforms.flap_penalty import (
     signs,
     without_blind,
 )
-from pointsman_report.transforms.flap_ranking import broker_days, flap_ranking, longest_stable, state_changes
+from pointsman_report.transforms.flap_ranking import broker_days, flap_ranking, state_changes
 from pointsman_report.transforms.heartbeat_histograms import beats, heartbeat_histogram, heartbeat_punctuality
 from pointsman_report.transforms.hot_queues import hot_groups, key_skew, too_many_queues
 from pointsman_report.transforms.incidents import incidents, members, outages, places, rolling_outages, rolling_restarts
@@ -162,11 +174,8 @@ INCIDENT_MEMBERS = Intermediate("incident_members")
 NEAR_OUTAGES = Intermediate("near_outages")
 OUTAGES_WITH_FACTS = Intermediate("outages_with_facts")
 ROLLING_OUTAGES = Intermediate("rolling_outages")
-AT_DAY_END = Intermediate("at_day_end")
-STATE_CHANGES = Intermediate("state_changes")
 CHARGE_SUMS = Intermediate("charge_sums")
-PENALTY_DAYS = Intermediate("penalty_days")
-SCORED_DAYS = Intermediate("scored_days")
+CHARGED_DAYS = Intermediate("charged_days")
 DAYS_KNOWN = Intermediate("days_known")
 
 
@@ -202,12 +211,6 @@ def _incidents(
     return incidents(in_incidents, places(available, facts), incident_causes(known))
 
 
-def _state_changes(context: Context, intervals: DataFrame, since_yesterday: DataFrame) -> DataFrame:
-    """Nagios' percentage, and the longest stable time, of each broker's day."""
-    changes = state_changes(since_yesterday, **context.days, parameters=context.parameters.ranking)
-    return changes.join(longest_stable(intervals), on=_BROKER_DAY, how="full")
-
-
 def _charge_sums(
     context: Context,
     events: DataFrame,
@@ -228,42 +231,51 @@ def _charge_sums(
     return running_sums(charged, parameters=parameters)
 
 
-def _penalty_days(context: Context, sums: DataFrame, at_end: DataFrame, state: DataFrame) -> DataFrame:
-    known, parameters = at_end.select(*_BROKER_DAY), context.parameters.flapping
-    return penalty_days(sums, known, state, first_day=context.first_day, parameters=parameters)
-
-
-def _scored_days(context: Context, charged: DataFrame, starts: DataFrame, state: DataFrame) -> DataFrame:
-    return scored_days(charged, starts, state, parameters=context.parameters.flapping)
+def _charged_days(context: Context, sums: DataFrame, steps: DataFrame, state: DataFrame) -> DataFrame:
+    parameters = context.parameters.flapping
+    return charged_days(sums, known_brokers(steps), state, first_day=context.first_day, parameters=parameters)
 
 
 def _days_known(  # noqa: PLR0917  # one for each input of the stage
-    _: Context,
-    at_end: DataFrame,
-    scored: DataFrame,
+    context: Context,
+    steps: DataFrame,
     state: DataFrame,
-    available: DataFrame,
-    in_incidents: DataFrame,
-    stable: DataFrame,
     intervals: DataFrame,
+    since_yesterday: DataFrame,
+    days_charged: DataFrame,
     charged: DataFrame,
+    in_incidents: DataFrame,
     changes: DataFrame,
     views: DataFrame,
     known: DataFrame,
 ) -> DataFrame:
-    """All facts about each broker's day; those of the last seven inputs only of brokers monitored on it."""
-    watched = F.col("up_seconds") + F.col("down_seconds") + F.col("planned_seconds")
-    of_day = available.select(*_BROKER_DAY, "outages", "down_seconds", watched.alias("watched_seconds"))
-    for facts in (
+    """All facts about each broker's day, also of those on which nothing happened: their rows are made once, here."""
+    parameters = context.parameters.flapping
+    rare = facts_in_one_row(
+        days_charged,
+        marks(charged, parameters=parameters),
         in_incidents.groupBy(*_BROKER_DAY).agg(F.count("*").alias("incident_downs")),
-        stable,
+        state_changes(since_yesterday, **context.days, parameters=context.parameters.ranking),
         causes(moments(outages(intervals), charged, intervals, changes), views, known),
-    ):
-        of_day = of_day.join(facts, on=_BROKER_DAY, how="left")
-    return (
-        at_end.join(flapped_days(scored, state), on=_BROKER_DAY, how="inner")
-        .join(seen_days(at_end.select(*_BROKER_DAY), available, state), on=_BROKER_DAY, how="inner")
-        .join(of_day, on=_BROKER_DAY, how="left")
+    )
+    rows = state_at_day_end(steps, _carried(state, parameters), last_day=context.last_day)
+    for facts in (rare, day_sums(intervals)):
+        rows = rows.join(facts, on=[*INSTANCE, "dt"], how="left")
+    of_watched = ("incident_downs", "percent_state_change", "cause", "cause_says")
+    rows = rows.withColumns({name: F.when(F.col("seen_on").isNotNull(), F.col(name)) for name in of_watched})
+    rows = penalty_days(rows, first_day=context.first_day, parameters=parameters)
+    return flapped_days(seen_days(scored_days(rows, parameters=parameters)))
+
+
+def _carried(state: DataFrame, parameters: FlapParameters) -> DataFrame:
+    """What the state of the day before says about the days of a broker."""
+    return state.select(
+        *INSTANCE,
+        carried_penalty(parameters).alias("carried_penalty"),
+        F.col("flagged").alias("carried_flagged"),
+        F.col("flapped_on").alias("carried_flapped"),
+        F.col("first_seen_on").alias("carried_first"),
+        F.col("last_seen_on").alias("carried_last"),
     )
 
 
@@ -292,10 +304,8 @@ FLAPS = Part(
             ),
             _charge_sums,
         ),
-        Stage(AT_DAY_END, (STEPS,), lambda context, steps: state_at_day_end(steps, last_day=context.last_day)),
-        Stage(PENALTY_DAYS, (CHARGE_SUMS, AT_DAY_END, Before(BROKER_STATE)), _penalty_days),
-        Stage(FLAP_CHARGES, (CHARGE_SUMS, PENALTY_DAYS), lambda _, sums, starts: penalties(sums, starts)),
-        Stage(SCORED_DAYS, (FLAP_CHARGES, PENALTY_DAYS, Before(BROKER_STATE)), _scored_days),
+        Stage(CHARGED_DAYS, (CHARGE_SUMS, STEPS, Before(BROKER_STATE)), _charged_days),
+        Stage(FLAP_CHARGES, (CHARGE_SUMS, CHARGED_DAYS), lambda _, sums, charged: penalties(sums, charged)),
         Stage(
             NEAR_OUTAGES,
             (RARE_EVENTS, Before(REGISTRATION_EVENTS), Since(BROKER_INTERVALS)),
@@ -314,18 +324,16 @@ FLAPS = Part(
         Stage(
             OUTAGE_CAUSES, (OUTAGES_WITH_FACTS, ROLLING_OUTAGES), lambda _, rows, rolling: outage_causes(rows, rolling)
         ),
-        Stage(STATE_CHANGES, (BROKER_INTERVALS, Since(BROKER_INTERVALS)), _state_changes),
         Stage(
             DAYS_KNOWN,
             (
-                AT_DAY_END,
-                SCORED_DAYS,
+                STEPS,
                 Before(BROKER_STATE),
-                AVAILABILITY,
-                INCIDENT_MEMBERS,
-                STATE_CHANGES,
                 BROKER_INTERVALS,
+                Since(BROKER_INTERVALS),
+                CHARGED_DAYS,
                 FLAP_CHARGES,
+                INCIDENT_MEMBERS,
                 BROKER_CHANGES,
                 PARTIAL_VIEWS,
                 OUTAGE_CAUSES,

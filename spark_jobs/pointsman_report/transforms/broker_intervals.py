@@ -75,15 +75,26 @@ def broker_intervals(sweep: DataFrame, *, first_day: date, last_day: date) -> Da
     return closed.unionByName(still_open).select(*BROKER_INTERVALS.columns)
 
 
-def state_at_day_end(sweep: DataFrame, *, last_day: date) -> DataFrame:
-    """``current``, ``last_state``, ``last_loss`` as of the end of the day.
+def known_brokers(sweep: DataFrame) -> DataFrame:
+    """``known_from``: the first day on which a broker has a state; from then on it has one each day.
+
+    One row per known broker; key: instance.
+    """
+    return sweep.groupBy(*INSTANCE).agg(F.min(utc_days.day_of(F.col("at"))).alias("known_from"))
+
+
+def state_at_day_end(sweep: DataFrame, carried: DataFrame, *, last_day: date) -> DataFrame:
+    """``current``, ``last_state``, ``last_loss`` as of the end of the day, and the broker's columns of ``carried``.
 
     One row per known broker and day; key: ``dt``, instance.
     """
+    # Joined before the days are made, of which there are many more.
+    steps = sweep.join(carried, on=list(INSTANCE), how="left")
     until = F.coalesce(F.lead("at").over(_timeline()), F.lit(utc_days.end_of(last_day)))
     held_on = utc_days.days_between(utc_days.day_of(F.col("at")), F.date_sub(utc_days.day_of(F.col("until")), 1))
-    held = sweep.withColumn("until", until).select("*", F.explode(held_on).alias("dt"))
-    return held.select("dt", *INSTANCE, F.col("start").alias("current"), "last_state", "last_loss")
+    held = steps.withColumn("until", until).select("*", F.explode(held_on).alias("dt"))
+    others = (name for name in carried.columns if name not in INSTANCE)
+    return held.select("dt", *INSTANCE, F.col("start").alias("current"), "last_state", "last_loss", *others)
 
 
 def is_outage() -> Column:
@@ -121,6 +132,26 @@ def availability(intervals: DataFrame) -> DataFrame:
         }
     )
     return rated.select(*AVAILABILITY.columns)
+
+
+def day_sums(intervals: DataFrame) -> DataFrame:
+    """``seen_on`` (the day), ``outages``, ``down_seconds``, ``watched_seconds`` and ``longest_stable_seconds``: the
+    longest part of the day that one interval covers.
+
+    One row per broker and day; key: ``dt``, instance.
+    """
+    of_day = F.unix_micros("end_at") - F.greatest(F.unix_micros("start_at"), utc_days.starts(F.col("dt")))
+    summed = (
+        intervals.repartition(*INSTANCE)
+        .groupBy("dt", *INSTANCE)
+        .agg(
+            F.count(F.when(is_outage() & began_on_its_day(), 1)).alias("outages"),
+            _seconds_where(is_outage(), of_day).alias("down_seconds"),
+            utc_days.seconds(F.sum(of_day)).alias("watched_seconds"),
+            utc_days.seconds(F.max(of_day)).alias("longest_stable_seconds"),
+        )
+    )
+    return summed.withColumn("seen_on", F.col("dt"))
 
 
 def _seconds_where(condition: Column, microseconds: Column) -> Column:

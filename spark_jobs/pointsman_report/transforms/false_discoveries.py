@@ -13,7 +13,7 @@ def with_discoveries(
     name: str,
     *,
     family: Sequence[str],
-    order: Sequence[str],
+    order: Sequence[Column | str],
     rate: float,
     tested: Column | None = None,
 ) -> DataFrame:

@@ -14,6 +14,8 @@ report says what each is).
 
 from __future__ import annotations
 
+from functools import partial, reduce
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -174,36 +176,47 @@ def _duration(microseconds: Column) -> Column:
     )
 
 
-def seen_days(known: DataFrame, availability: DataFrame, yesterday: DataFrame) -> DataFrame:
-    """Add ``first_seen_on``, ``last_seen_on`` and ``history_began_on`` to each known broker and day.
+def facts_in_one_row(*parts: DataFrame) -> DataFrame:
+    """Return the columns of all parts, each of which has at most one row per broker and day.
 
-    One row per broker and day; key: ``dt``, instance.
+    One row per broker and day in any of them; key: ``dt``, instance.
     """
-    seen = availability.select("dt", *INSTANCE, F.col("dt").alias("seen_on"))
-    carried = yesterday.select(
-        *INSTANCE, F.col("first_seen_on").alias("carried_first"), F.col("last_seen_on").alias("carried_last")
-    )
-    dated = known.join(seen, on=["dt", *INSTANCE], how="left").join(carried, on=list(INSTANCE), how="left")
+    rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+    facts = [F.first(name, ignorenulls=True).alias(name) for name in rows.columns if name not in _BROKER]
+    return rows.repartition(*INSTANCE).groupBy(*_BROKER).agg(*facts)
+
+
+def seen_days(days: DataFrame) -> DataFrame:
+    """Replace ``seen_on`` (the day, if the broker was seen on it) by ``first_seen_on`` and ``last_seen_on``.
+
+    ``days`` has every day of a broker; ``carried_first`` and ``carried_last`` are those of the day before the first.
+
+    One row per row given; key: ``dt``, instance.
+    """
     timeline = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     first = F.coalesce("carried_first", F.min("dt").over(timeline))
-    last = F.coalesce(F.last("seen_on", ignorenulls=True).over(timeline), "carried_last", first)
-    each = dated.select("dt", *INSTANCE, first.alias("first_seen_on"), last.alias("last_seen_on"))
-    began = each.groupBy("dt").agg(F.min("first_seen_on").alias("history_began_on"))
-    return each.join(F.broadcast(began), on="dt", how="inner")
+    last = F.last("seen_on", ignorenulls=True).over(timeline)
+    dated = days.withColumns({"first_seen_on": first, "last_seen_on": last})
+    seen = dated.withColumn("last_seen_on", F.coalesce("last_seen_on", "carried_last", "first_seen_on"))
+    return seen.drop("seen_on", "carried_first", "carried_last")
 
 
-def flapped_days(scored: DataFrame, yesterday: DataFrame) -> DataFrame:
+def flapped_days(days: DataFrame) -> DataFrame:
     """Add ``flapped_on``: the days among the last seven on which a charge took the penalty over the threshold.
 
-    One row per broker and day; key: ``dt``, instance.
+    ``days`` has every day of a broker, with ``raised``; ``carried_flapped`` are the days before the first.
+
+    One row per row given; key: ``dt``, instance.
     """
-    carried = yesterday.select(*INSTANCE, F.explode("flapped_on").alias("dt")).withColumn("raised", F.lit(True))
-    both = scored.select("dt", *INSTANCE, "raised").unionByName(carried)
-    week = Window.partitionBy(*INSTANCE).orderBy(F.unix_date("dt")).rangeBetween(-6, Window.currentRow)
-    counted = both.withColumn(
-        "flapped_on", F.sort_array(F.collect_list(F.when(F.col("raised"), F.col("dt"))).over(week))
+    week = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(-6, Window.currentRow)
+    raised = F.collect_list(F.when(F.col("raised"), F.col("dt"))).over(week)
+    carried = F.filter(
+        F.coalesce("carried_flapped", F.array().cast("array<date>")), lambda day: day >= F.date_sub("dt", 6)
     )
-    return scored.join(counted.drop("raised"), on=["dt", *INSTANCE], how="inner")
+    counted = days.withColumn("raised_on", raised)
+    return counted.withColumn("flapped_on", F.sort_array(F.concat(carried, "raised_on"))).drop(
+        "raised_on", "carried_flapped"
+    )
 
 
 def flapping(days_known: DataFrame, blind_periods: DataFrame, *, parameters: FlapParameters) -> DataFrame:
@@ -216,8 +229,11 @@ def flapping(days_known: DataFrame, blind_periods: DataFrame, *, parameters: Fla
     watched = days_known.groupBy("dt", "cluster").agg(F.max(F.col("current").isNotNull()).alias("watched_at_end"))
     # Unless its guard was on: then it knows only the brokers that re-registered.
     guarded = blind_periods.filter(F.col("open") & F.col("cluster").isNotNull()).select("dt", "cluster").distinct()
-    watched = watched.join(guarded, on=["dt", "cluster"], how="left_anti")
+    watched = F.broadcast(watched.join(guarded, on=["dt", "cluster"], how="left_anti"))
+    # Known brokers stay known, so this is the same day for all.
+    began = F.broadcast(days_known.agg(F.min("first_seen_on").alias("history_began_on")))
     joined = days_known.join(watched, on=["dt", "cluster"], how="left").fillna({"watched_at_end": False})
+    joined = joined.crossJoin(began)
     recent = joined.filter(F.datediff("dt", "last_seen_on") <= UNSEEN_DAYS).withColumn(
         "flapped_days", F.size("flapped_on")
     )

@@ -191,17 +191,18 @@ def running_sums(charges: DataFrame, *, parameters: FlapParameters) -> DataFrame
     return totalled.withColumns({"room": room, "decay": F.lit(1.0) / F.col("growth"), "points_so_far": so_far})
 
 
-def penalty_days(
+def charged_days(
     sums: DataFrame, known: DataFrame, yesterday: DataFrame, *, first_day: date, parameters: FlapParameters
 ) -> DataFrame:
-    """Carry each broker's penalty through its days.
+    """Carry each broker's penalty through its days with charges: most brokers have few of them, or none.
 
-    Columns: ``penalty_start`` and ``penalty_end``, ``charge_count``, ``charged_points``.
+    Columns: ``charge_count``, ``charged_points``, ``charged_start`` and ``charged_end``, the penalty at both ends of
+    the day.
 
-    ``known`` has ``dt`` and the instance, every day from a broker's first; ``yesterday`` is the broker state of the day
-    before ``first_day``.
+    ``known`` has the day ``known_from`` of each broker: charges of earlier days are dropped. ``yesterday`` is the
+    broker state of the day before ``first_day``.
 
-    One row per known broker and day; key: ``dt``, instance.
+    One row per broker and day with charges; key: ``dt``, instance.
     """
     by_day = sums.groupBy("dt", *INSTANCE).agg(
         F.max("total").alias("total"),
@@ -209,79 +210,102 @@ def penalty_days(
         F.count("*").alias("charge_count"),
         F.max("points_so_far").alias("charged_points"),
     )
-    # Only the days with charges are folded, because most brokers have few or none.
     day = F.struct("dt", "total", "room", "charge_count", "charged_points")
     brokers = by_day.groupBy(*INSTANCE).agg(F.sort_array(F.collect_list(day)).alias("days"))
-    day_before, overnight = F.date_sub(utc_days.lit_day(first_day), 1), 2.0 ** (-24 * 60 / parameters.half_life_minutes)
-    # The ceiling may have been lowered since.
-    penalty = F.least("penalty", F.lit(parameters.ceiling)).alias("penalty")
-    carried = yesterday.select(*INSTANCE, F.struct(day_before.alias("dt"), penalty).alias("carried"))
-    began = F.coalesce("carried", F.struct(day_before.alias("dt"), F.lit(0.0).alias("penalty")))
-    folded = brokers.join(carried, on=list(INSTANCE), how="left").withColumn("days", _fold(began, overnight))
-    charged = folded.select(*INSTANCE, F.inline("days"))
-    days = known.join(charged, on=["dt", *INSTANCE], how="left").join(carried, on=list(INSTANCE), how="left")
-    until_yesterday = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(Window.unboundedPreceding, -1)
-    ended = F.when(F.col("penalty_end").isNotNull(), F.struct("dt", F.col("penalty_end").alias("penalty")))
-    last = F.coalesce(F.last(ended, ignorenulls=True).over(until_yesterday), began)
-    start = F.coalesce("penalty_start", _decayed(F.col("last"), F.col("dt"), overnight))
-    return days.withColumn("last", last).select(
-        *INSTANCE,
-        "dt",
-        F.coalesce("charge_count", F.lit(0)).alias("charge_count"),
-        F.coalesce("charged_points", F.lit(0.0)).alias("charged_points"),
-        start.alias("penalty_start"),
-        F.coalesce("penalty_end", start * overnight).alias("penalty_end"),
+    began = F.struct(_day_before(first_day).alias("dt"), F.coalesce("carried_penalty", F.lit(0.0)).alias("penalty"))
+    carried = yesterday.select(*INSTANCE, carried_penalty(parameters).alias("carried_penalty"))
+    folded = (
+        brokers.join(known.select(*INSTANCE, "known_from"), on=list(INSTANCE), how="inner")
+        .join(carried, on=list(INSTANCE), how="left")
+        .withColumn("days", _fold(began, _overnight(parameters)))
     )
+    return folded.select(*INSTANCE, "known_from", F.inline("days")).filter("dt >= known_from").drop("known_from")
 
 
-def penalties(sums: DataFrame, starts: DataFrame) -> DataFrame:
-    """The table ``flap_charges``: each charge with the penalty after it.
+def carried_penalty(parameters: FlapParameters) -> Column:
+    """The penalty in a row of the broker state; the ceiling may have been lowered since."""
+    return F.least("penalty", F.lit(parameters.ceiling))
+
+
+def penalty_days(days: DataFrame, *, first_day: date, parameters: FlapParameters) -> DataFrame:
+    """Replace ``charged_start`` and ``charged_end`` by ``penalty_start`` and ``penalty_end``, those of each day.
+
+    The penalty decays on days without charges. ``days`` has every day of a broker, with the columns of `charged_days`,
+    null on days without charges, and the ``carried_penalty``, null for a broker that was unknown on the day before the
+    first.
+
+    One row per row given; key: ``dt``, instance.
+    """
+    overnight = _overnight(parameters)
+    until_yesterday = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(Window.unboundedPreceding, -1)
+    ended = F.when(F.col("charged_end").isNotNull(), F.struct("dt", F.col("charged_end").alias("penalty")))
+    began = F.struct(_day_before(first_day).alias("dt"), F.coalesce("carried_penalty", F.lit(0.0)).alias("penalty"))
+    last = F.coalesce(F.last(ended, ignorenulls=True).over(until_yesterday), began)
+    start = F.coalesce("charged_start", _decayed(F.col("last"), F.col("dt"), overnight))
+    begun = days.withColumn("last", last).withColumns(
+        {
+            "charge_count": F.coalesce("charge_count", F.lit(0)),
+            "charged_points": F.coalesce("charged_points", F.lit(0.0)),
+            "penalty_start": start,
+        }
+    )
+    end = F.coalesce("charged_end", F.col("penalty_start") * overnight)
+    return begun.withColumn("penalty_end", end).drop("last", "charged_start", "charged_end", "carried_penalty")
+
+
+def penalties(sums: DataFrame, charged: DataFrame) -> DataFrame:
+    """The table ``flap_charges``: each charge with the penalty after it. ``charged`` are `charged_days`.
 
     One row per charge; key: ``dt``, instance, ``charged_at``, ``cause``, which equal charges share.
     """
-    scored = sums.join(starts.select("dt", *INSTANCE, "penalty_start"), on=["dt", *INSTANCE], how="inner")
-    after = (F.col("total") + F.least("penalty_start", "room")) * F.col("decay")
+    starts = charged.select("dt", *INSTANCE, "charged_start")
+    scored = sums.join(starts, on=["dt", *INSTANCE], how="inner")
+    after = (F.col("total") + F.least("charged_start", "room")) * F.col("decay")
     # Rounded, so that three times 1000 compares equal to a threshold of 3000.
-    charged = scored.withColumns({"charged_at": F.timestamp_micros("at"), "penalty": F.round(after, 6)})
-    return charged.select(*FLAP_CHARGES.columns)
+    charges_after = scored.withColumns({"charged_at": F.timestamp_micros("at"), "penalty": F.round(after, 6)})
+    return charges_after.select(*FLAP_CHARGES.columns)
 
 
-def scored_days(
-    flap_charges: DataFrame, starts: DataFrame, yesterday: DataFrame, *, parameters: FlapParameters
-) -> DataFrame:
-    """Add to each broker's day ``penalty_max``, ``raised``, ``flagged_start`` and ``flagged`` (at the day's end).
+def marks(flap_charges: DataFrame, *, parameters: FlapParameters) -> DataFrame:
+    """What the charges of a day do: the ``highest`` penalty, whether one ``raised`` it above the threshold, and the
+    ``last_mark``: the flag after the last charge that set or cleared it.
 
-    One row per known broker and day; key: ``dt``, instance.
+    One row per broker and day with charges; key: ``dt``, instance.
     """
     charged = flap_charges.withColumns(
         {"raised": F.col("penalty") > parameters.suppress_above, "mark": mark(parameters)}
     )
-    by_day = charged.groupBy("dt", *INSTANCE).agg(
+    return charged.groupBy("dt", *INSTANCE).agg(
         F.max("penalty").alias("highest"),
         F.max("raised").alias("raised"),
         F.max_by("mark", F.when(F.col("mark").isNotNull(), F.struct("charged_at", "points", "cause"))).alias(
             "last_mark"
         ),
     )
-    carried = yesterday.select(*INSTANCE, F.col("flagged").alias("flagged_yesterday"))
-    scored = starts.join(by_day, on=["dt", *INSTANCE], how="left").join(carried, on=list(INSTANCE), how="left")
+
+
+def scored_days(days: DataFrame, *, parameters: FlapParameters) -> DataFrame:
+    """Replace the columns of `marks` by ``penalty_max``, ``raised``, ``flagged_start`` and ``flagged`` (at its end).
+
+    ``days`` has every day of a broker, with the columns of `penalty_days`, those of `marks`, null on days without
+    charges, and ``carried_flagged``, the flag at the end of the day before the first.
+
+    One row per row given; key: ``dt``, instance.
+    """
     at_end = F.when(F.col("penalty_end") < parameters.reuse_below, F.lit(False)).otherwise(F.col("last_mark"))
     timeline = Window.partitionBy(*INSTANCE).orderBy("dt")
     to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     before = timeline.rowsBetween(Window.unboundedPreceding, -1)
-    flagged_yesterday = F.coalesce("flagged_yesterday", F.lit(False))
-    return scored.withColumn("mark", at_end).select(
-        "dt",
-        *INSTANCE,
-        "charge_count",
-        "charged_points",
-        "penalty_start",
-        F.greatest("penalty_start", F.coalesce("highest", F.lit(0.0))).alias("penalty_max"),
-        "penalty_end",
-        F.coalesce("raised", F.lit(False)).alias("raised"),
-        F.coalesce(F.last("mark", ignorenulls=True).over(before), flagged_yesterday).alias("flagged_start"),
-        F.coalesce(F.last("mark", ignorenulls=True).over(to_here), flagged_yesterday).alias("flagged"),
+    begun = F.coalesce("carried_flagged", F.lit(False))
+    scored = days.withColumn("mark", at_end).withColumns(
+        {
+            "penalty_max": F.greatest("penalty_start", F.coalesce("highest", F.lit(0.0))),
+            "raised": F.coalesce("raised", F.lit(False)),
+            "flagged_start": F.coalesce(F.last("mark", ignorenulls=True).over(before), begun),
+            "flagged": F.coalesce(F.last("mark", ignorenulls=True).over(to_here), begun),
+        }
     )
+    return scored.drop("mark", "highest", "last_mark", "carried_flagged")
 
 
 def mark(parameters: FlapParameters) -> Column:
@@ -292,6 +316,15 @@ def mark(parameters: FlapParameters) -> Column:
     return F.when(raised, F.lit(True)).when(cleared, F.lit(False))
 
 
+def _day_before(first_day: date) -> Column:
+    return F.date_sub(utc_days.lit_day(first_day), 1)
+
+
+def _overnight(parameters: FlapParameters) -> float:
+    """The share of a penalty that is left after a day."""
+    return float(2.0 ** (-24 * 60 / parameters.half_life_minutes))
+
+
 def _decayed(last: Column, day: Column, overnight: float) -> Column:
     """The penalty at the beginning of a day; ``last`` has an earlier day (``dt``) and the ``penalty`` at its end."""
     return last["penalty"] * F.pow(F.lit(overnight), F.datediff(day, last["dt"]) - 1)
@@ -299,7 +332,7 @@ def _decayed(last: Column, day: Column, overnight: float) -> Column:
 
 def _fold(began: Column, overnight: float) -> Column:
     """An array of days with the penalty carried through them, by a higher-order function (no Python in the loop)."""
-    shape = "array<struct<dt:date,charge_count:bigint,charged_points:double,penalty_start:double,penalty_end:double>>"
+    shape = "array<struct<dt:date,charge_count:bigint,charged_points:double,charged_start:double,charged_end:double>>"
     begin = F.struct(began["dt"].alias("dt"), began["penalty"].alias("penalty"), F.array().cast(shape).alias("days"))
 
     def step(so_far: Column, day: Column) -> Column:
@@ -309,8 +342,8 @@ def _fold(began: Column, overnight: float) -> Column:
             day["dt"].alias("dt"),
             day["charge_count"].alias("charge_count"),
             day["charged_points"].alias("charged_points"),
-            start.alias("penalty_start"),
-            end.alias("penalty_end"),
+            start.alias("charged_start"),
+            end.alias("charged_end"),
         )
         return F.struct(
             day["dt"].alias("dt"), end.alias("penalty"), F.concat(so_far["days"], F.array(scored)).alias("days")

@@ -6,7 +6,7 @@ The rate of the others excludes the broker itself, so that a flapping broker doe
 includes one extra outage, so that a cluster without outages proves little. Outages of incidents are not counted. The
 number of outliers in a cluster is limited by the false discovery rate (Benjamini and Hochberg).
 
-`state_changes`: Nagios' percentage of state changes, and the longest time without one.
+`state_changes`: Nagios' percentage of state changes.
 
 The state is sampled on a grid that begins at midnight; of the last 21 samples each of the 20 steps that changed weighs
 0.75 (the oldest) to 1.25 (the newest), and their sum over 20 is the percentage (base/flapping.c of Nagios Core). Down
@@ -42,10 +42,11 @@ def broker_days(availability: DataFrame, flapping: DataFrame) -> DataFrame:
 
     One row per broker and day; key: ``dt``, instance.
     """
-    downs = flapping.select("dt", *INSTANCE, "incident_downs")
+    downs = flapping.filter(F.col("incident_downs") > 0).select("dt", *INSTANCE, "incident_downs")
     watched = F.round((F.col("up_seconds") + F.col("down_seconds")) * utc_days.SECOND).cast("long")
     own = F.col("outages") - F.coalesce("incident_downs", F.lit(0))
-    joined = availability.join(downs, on=["dt", *INSTANCE], how="left")
+    # Divided by broker alone, as the sums over days need it.
+    joined = availability.repartition(*INSTANCE).join(downs, on=[*INSTANCE, "dt"], how="left")
     return joined.select("dt", *INSTANCE, watched.alias("watched_us"), own.alias("outages"))
 
 
@@ -58,23 +59,39 @@ def flap_ranking(
 
     One row per broker and day; key: ``dt``, instance.
     """
+    last = utc_days.lit_day(last_day)
     reached = utc_days.days_between(
-        F.greatest("dt", utc_days.lit_day(first_day)),
-        F.least(F.date_add("dt", parameters.days - 1), utc_days.lit_day(last_day)),
+        F.greatest("dt", utc_days.lit_day(first_day)), F.least(F.date_add("dt", parameters.days - 1), last)
     )
-    counted = broker_days.withColumnsRenamed({"dt": "counted_on"}).withColumn("dt", F.col("counted_on"))
-    spread = counted.select("*", F.explode(reached).alias("for_day")).drop("dt").withColumnRenamed("for_day", "dt")
-    summed = spread.groupBy("dt", *INSTANCE).agg(
-        F.sum("watched_us").alias("watched_us"), F.sum("outages").alias("outages")
-    )
-    days_held = spread.groupBy("dt").agg(F.count_distinct("counted_on").alias("days"))
-    rated = _rated(summed.filter(F.col("watched_us") > 0)).join(F.broadcast(days_held), on="dt", how="inner")
-    outliers = with_outliers(rated, false_discovery_rate=parameters.false_discovery_rate)
-    worst_first = Window.partitionBy(*_CLUSTER).orderBy(
-        F.desc("outlier"), F.asc_nulls_last("p_value"), F.desc("rate_per_day"), "broker_name", "broker_id"
-    )
+    held = broker_days.select("dt").distinct().select(F.explode(reached).alias("dt"))
+    days_held = held.groupBy("dt").agg(F.count("*").alias("days"))
+    summed = _sums_of_last_days(broker_days, days=parameters.days, last_day=last_day)
+    watched = summed.filter((F.col("dt") >= utc_days.lit_day(first_day)) & (F.col("watched_us") > 0))
+    rated = _rated(watched).join(F.broadcast(days_held), on="dt", how="inner")
+    order = (F.desc("rate_per_day"), "broker_name", "broker_id")
+    outliers = with_discoveries(rated, "outlier", family=_CLUSTER, order=order, rate=parameters.false_discovery_rate)
+    # Outliers have the smallest values: the order of the discoveries, so that rows are sorted once.
+    worst_first = Window.partitionBy(*_CLUSTER).orderBy(F.asc_nulls_last("p_value"), *order)
     ranked = outliers.withColumn("rank", F.row_number().over(worst_first).cast("long"))
     return ranked.select(*FLAP_RANKING.columns)
+
+
+def _sums_of_last_days(broker_days: DataFrame, *, days: int, last_day: date) -> DataFrame:
+    """The sums of each day and the ``days`` - 1 before it, for days without monitoring too.
+
+    One row per broker and day; key: ``dt``, instance.
+    """
+    last = utc_days.lit_day(last_day)
+    next_day = F.lead("dt").over(Window.partitionBy(*INSTANCE).orderBy("dt"))
+    until = F.coalesce(F.date_sub(next_day, 1), last)
+    followed = broker_days.withColumn("until", until)
+    each = followed.select("*", F.explode(utc_days.days_between(F.col("dt"), F.col("until"))).alias("day"))
+    week = Window.partitionBy(*INSTANCE).orderBy("day").rowsBetween(1 - days, Window.currentRow)
+    sums = (
+        F.sum(F.when(F.col("day") == F.col("dt"), F.col(name)).otherwise(F.lit(0))).over(week).alias(name)
+        for name in ("watched_us", "outages")
+    )
+    return each.select(F.col("day").alias("dt"), *INSTANCE, *sums)
 
 
 def with_outliers(ranked: DataFrame, *, false_discovery_rate: float) -> DataFrame:
@@ -128,15 +145,6 @@ def state_changes(intervals: DataFrame, *, first_day: date, last_day: date, para
     percent = (n * F.lit(NEWEST) - older * F.lit(slope)) * (100.0 / STEPS)
     scored = sampled_at.withColumn("percent", percent).filter(F.col("sample") >= 0)
     return scored.groupBy(*_BROKER).agg(F.max("percent").alias("percent_state_change"))
-
-
-def longest_stable(intervals: DataFrame) -> DataFrame:
-    """``longest_stable_seconds``: the longest part of the day that one interval covers.
-
-    One row per broker and day; key: ``dt``, instance.
-    """
-    of_day = F.unix_micros("end_at") - F.greatest(F.unix_micros("start_at"), utc_days.starts(F.col("dt")))
-    return intervals.groupBy(*_BROKER).agg(utc_days.seconds(F.max(of_day)).alias("longest_stable_seconds"))
 
 
 def _within_reach(intervals: DataFrame, first_day: date, last_day: date, grid: int) -> DataFrame:

@@ -49,7 +49,10 @@ def quantiles(mean: Column, size: Column, *, low: float, high: float) -> Column:
         F.sequence(F.lit(1), steps), begin, step, lambda so_far: F.struct(so_far["low"], so_far["high"])
     )
     about = [_cube(mean, spread, share_below).alias(name) for name, share_below in (("low", low), ("high", high))]
-    return F.when(is_exact, exact).when(spread.isNotNull(), F.struct(*about))
+    none = F.struct(zero.alias("low"), zero.alias("high"))
+    # Of a broker that never fails even 0 has the higher probability: no sum is needed.
+    is_none = is_exact & (F.exp(first) >= high)
+    return F.when(is_none, none).when(is_exact, exact).when(spread.isNotNull(), F.struct(*about))
 
 
 def _cube(mean: Column, spread: Column, share_below: float) -> Column:

@@ -58,7 +58,8 @@ def memory_sums(
     here = Window.unboundedPreceding, Window.currentRow
     begun = F.last(F.coalesce("since_on", begins), ignorenulls=True).over(timeline.rowsBetween(*here))
     both = _monitored(availability).unionByName(_carried(memory, first_day), allowMissingColumns=True)
-    dated = both.withColumn("since_on", begun)
+    next_day = F.coalesce(F.date_sub(F.lead("dt").over(timeline), 1), utc_days.lit_day(last_day))
+    dated = both.withColumns({"since_on": begun, "next_day": next_day})
     growth, rank_growth = _weights(parameters, F.col("dt"))
     added = {
         "monitored_days": F.lit(1).cast("long"),
@@ -69,8 +70,7 @@ def memory_sums(
     }
     so_far = Window.partitionBy(*INSTANCE, "since_on").orderBy("dt").rowsBetween(*here)
     sums = {name: F.sum(F.coalesce(name, more)).over(so_far) for name, more in added.items()}
-    next_day = F.coalesce(F.date_sub(F.lead("dt").over(timeline), 1), utc_days.lit_day(last_day))
-    until = F.least(next_day, F.date_add("seen_on", parameters.absent_days))
+    until = F.least("next_day", F.date_add("seen_on", parameters.absent_days))
     # Also the days without monitoring that follow.
     days = utc_days.days_between(F.greatest("dt", utc_days.lit_day(first_day)), until)
     held = dated.withColumns(sums | {"days": days}).drop("dt").withColumn("dt", F.explode("days"))
@@ -165,8 +165,9 @@ def forecast_checks(memory: DataFrame, memory_before: DataFrame, *, last_day: da
     One row per cluster and day on which forecasts ended; key: ``dt``, ``cluster``.
     """
     held = F.col("counted").between(F.col("forecast.low"), F.col("forecast.high"))
+    columns = ("dt", *INSTANCE, "monitored_days", "outages", "expected", "low", "high")
     return (
-        _compared(memory, memory_before, last_day=last_day)
+        _compared(memory.select(*columns), memory_before.select(*columns), last_day=last_day)
         .groupBy("dt", "cluster")
         .agg(
             F.count("*").alias("forecasts"),
@@ -183,14 +184,14 @@ def _compared(rows: DataFrame, before: DataFrame, *, last_day: date) -> DataFram
 
     Only of brokers monitored on each of these days: others had less time to fail.
     """
-    earlier = rows.unionByName(before)
-    in_reach = earlier.filter(F.col("dt") <= F.date_sub(utc_days.lit_day(last_day), FORECAST_DAYS))
-    forecasts = in_reach.select(
-        F.date_add("dt", FORECAST_DAYS).alias("dt"),
-        *INSTANCE,
-        F.struct(*(name for name in earlier.columns if name not in _BROKER_DAY)).alias("forecast"),
-    )
-    joined = rows.join(forecasts, on=list(_BROKER_DAY), how="inner")
+    values = F.struct(*(name for name in rows.columns if name not in _BROKER_DAY))
+    reach = F.date_sub(utc_days.lit_day(last_day), FORECAST_DAYS)
+    earlier = before.filter(F.col("dt") <= reach).withColumn("is_earlier", F.lit(True))
+    both = rows.withColumn("is_earlier", F.lit(False)).unionByName(earlier)
+    # One sort instead of a join of the rows with themselves.
+    timeline = Window.partitionBy(*INSTANCE).orderBy(F.unix_date("dt"))
+    that_day = F.first(values).over(timeline.rangeBetween(-FORECAST_DAYS, -FORECAST_DAYS))
+    joined = both.withColumn("forecast", that_day).filter(~F.col("is_earlier"))
     whole = F.col("monitored_days") - F.col("forecast.monitored_days") == FORECAST_DAYS
     return joined.filter(whole & F.col("forecast.expected").isNotNull()).withColumn(
         "counted", F.col("outages") - F.col("forecast.outages")
