@@ -42,6 +42,7 @@ test-all: setup ## All tests with full loads and fresh random seeds
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --full
 	TEST_LISTENER=grpcio $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/e2e tests/integration/client tests/integration/ctl
 	deploy/dev/smoke.sh $(BIN)/uv
+	@if [ "$$(id -u)" -eq 0 ]; then $(MAKE) --no-print-directory test-packages; else echo "make test-packages was left out: it needs root"; fi
 
 ##@ Work on the code
 
@@ -163,6 +164,15 @@ trace: setup ## TRACE=folder: compare the Spark jobs with a real availability tr
 .PHONY: wheels
 wheels: $(STAMP) ## Build the wheels into dist/ and test each in an empty environment
 	deploy/dev/try_wheels.sh $(VENV)
+
+.PHONY: packages
+packages: $(STAMP) ## Build the deb and the rpm into dist/, for the Python of PACKAGE_PYTHON (/usr/bin/python3)
+	deploy/packages/build_packages.sh $(BIN)/uv dist
+
+.PHONY: test-packages
+test-packages: setup ## Install, upgrade and remove the deb and the rpm on a booted Debian; as root
+	deploy/packages/prepare_tests.sh $(BIN)/uv
+	$(BIN)/pytest --packages tests/packages
 
 .PHONY: spark-zip
 spark-zip: setup ## Pack the report's jobs for spark-submit: dist/pointsman-spark.zip
