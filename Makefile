@@ -102,6 +102,13 @@ check: $(STAMP) ## Format, lint, types, imports, alerts, stubs: the checks of CI
 	deploy/dev/check_alerts.sh
 	@$(MAKE) --no-print-directory stale-stubs
 
+# actionlint is a Go program.
+.PHONY: check-workflows
+check-workflows: $(STAMP) ## Lint the workflows in .github with zizmor, and with actionlint where Go is installed
+	$(BIN)/uv tool run --quiet --from zizmor==1.32.0 zizmor --offline --quiet .github
+	@if command -v go >/dev/null; then go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12; \
+	else echo "actionlint was not run: Go is not installed"; fi
+
 .PHONY: format
 format: setup ## Format the code and apply lint fixes
 	$(BIN)/ruff check --fix --exit-zero .
@@ -174,6 +181,18 @@ test-packages: setup ## Install, upgrade and remove the deb and the rpm on a boo
 	deploy/packages/prepare_tests.sh $(BIN)/uv
 	$(BIN)/pytest --packages tests/packages
 
+.PHONY: release
+release: $(STAMP) ## Build all of a release twice, compare, and put it into dist/ with its SBOMs and SHA256SUMS
+	deploy/dev/build_release.sh $(BIN)/uv
+
+.PHONY: checksums
+checksums: ## Write dist/SHA256SUMS
+	deploy/dev/checksums.sh dist
+
+.PHONY: github-draft
+github-draft: ## TAG=v0.2.0: a draft of a GitHub release with the files of dist/
+	gh release create "$(TAG)" --draft --verify-tag --title "Pointsman $(TAG)" --notes "See CHANGELOG.md." dist/*
+
 .PHONY: spark-zip
 spark-zip: setup ## Pack the report's jobs for spark-submit: dist/pointsman-spark.zip
 	@$(BIN)/python -m deploy.spark.make_zip
@@ -191,6 +210,22 @@ IMAGES := namesrv agent report
 images: ## Build the container images with ENGINE (docker) on PYTHON_IMAGE
 	@for image in $(IMAGES); do \
 		$(ENGINE) build $(if $(PYTHON_IMAGE),--build-arg PYTHON=$(PYTHON_IMAGE)) -f deploy/container/Containerfile --target $$image -t pointsman-$$image .; done
+
+# In GitHub's workflow the digests are outputs of the step.
+.PHONY: push-images
+push-images: ## REPOSITORY=... IMAGE_TAG=...: push the images of `make images`, and print their digests
+	@for image in $(IMAGES); do \
+		name="$(REPOSITORY)/pointsman-$$image"; \
+		$(ENGINE) tag "pointsman-$$image" "$$name:$(IMAGE_TAG)"; \
+		$(ENGINE) push --quiet "$$name:$(IMAGE_TAG)" >/dev/null; \
+		digest=$$($(ENGINE) image inspect --format '{{index .RepoDigests 0}}' "$$name:$(IMAGE_TAG)"); \
+		echo "$$image=$${digest#*@}" | tee -a "$${GITHUB_OUTPUT:-/dev/null}"; done
+
+.PHONY: push-manifests
+push-manifests: ## REPOSITORY=... IMAGE_TAG=...: one name for the images IMAGE_TAG-amd64 and IMAGE_TAG-arm64
+	@for image in $(IMAGES); do \
+		name="$(REPOSITORY)/pointsman-$$image:$(IMAGE_TAG)"; \
+		$(ENGINE) buildx imagetools create --tag "$$name" "$$name-amd64" "$$name-arm64"; done
 
 SUITE ?= bookworm
 
