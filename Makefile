@@ -42,6 +42,7 @@ test-all: setup helm ## All tests with full loads and fresh random seeds
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --full
 	TEST_LISTENER=grpcio $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/e2e tests/integration/client tests/integration/ctl
 	deploy/dev/smoke.sh $(BIN)/uv
+	@if [ "$$(id -u)" -eq 0 ]; then $(MAKE) --no-print-directory test-packages; else echo "make test-packages was left out: it needs root"; fi
 
 ##@ Work on the code
 
@@ -100,6 +101,13 @@ check: $(STAMP) ## Format, lint, types, imports, alerts, stubs: the checks of CI
 	$(BIN)/python deploy/dev/plain_words.py
 	deploy/dev/check_alerts.sh
 	@$(MAKE) --no-print-directory stale-stubs
+
+# actionlint is a Go program.
+.PHONY: check-workflows
+check-workflows: $(STAMP) ## Lint the workflows in .github with zizmor, and with actionlint where Go is installed
+	$(BIN)/uv tool run --quiet --from zizmor==1.32.0 zizmor --offline --quiet .github
+	@if command -v go >/dev/null; then go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12; \
+	else echo "actionlint was not run: Go is not installed"; fi
 
 .PHONY: format
 format: setup ## Format the code and apply lint fixes
@@ -164,6 +172,27 @@ trace: setup ## TRACE=folder: compare the Spark jobs with a real availability tr
 wheels: $(STAMP) ## Build the wheels into dist/ and test each in an empty environment
 	deploy/dev/try_wheels.sh $(VENV)
 
+.PHONY: packages
+packages: $(STAMP) ## Build the deb and the rpm into dist/, for the Python of PACKAGE_PYTHON (/usr/bin/python3)
+	deploy/packages/build_packages.sh $(BIN)/uv dist
+
+.PHONY: test-packages
+test-packages: setup ## Install, upgrade and remove the deb and the rpm on a booted Debian; as root
+	deploy/packages/prepare_tests.sh $(BIN)/uv
+	$(BIN)/pytest --packages tests/packages
+
+.PHONY: release
+release: $(STAMP) ## Build all of a release twice, compare, and put it into dist/ with its SBOMs and SHA256SUMS
+	deploy/dev/build_release.sh $(BIN)/uv
+
+.PHONY: checksums
+checksums: ## Write dist/SHA256SUMS
+	deploy/dev/checksums.sh dist
+
+.PHONY: github-draft
+github-draft: ## TAG=v0.2.0: a draft of a GitHub release with the files of dist/
+	gh release create "$(TAG)" --draft --verify-tag --title "Pointsman $(TAG)" --notes "See CHANGELOG.md." dist/*
+
 .PHONY: spark-zip
 spark-zip: setup ## Pack the report's jobs for spark-submit: dist/pointsman-spark.zip
 	@$(BIN)/python -m deploy.spark.make_zip
@@ -189,6 +218,22 @@ charts: $(STAMP) helm ## Render the Helm chart into deploy/k8s and tests/fixture
 .PHONY: helm
 helm:
 	@deploy/dev/install_programs.sh charts
+
+# In GitHub's workflow the digests are outputs of the step.
+.PHONY: push-images
+push-images: ## REPOSITORY=... IMAGE_TAG=...: push the images of `make images`, and print their digests
+	@for image in $(IMAGES); do \
+		name="$(REPOSITORY)/pointsman-$$image"; \
+		$(ENGINE) tag "pointsman-$$image" "$$name:$(IMAGE_TAG)"; \
+		$(ENGINE) push --quiet "$$name:$(IMAGE_TAG)" >/dev/null; \
+		digest=$$($(ENGINE) image inspect --format '{{index .RepoDigests 0}}' "$$name:$(IMAGE_TAG)"); \
+		echo "$$image=$${digest#*@}" | tee -a "$${GITHUB_OUTPUT:-/dev/null}"; done
+
+.PHONY: push-manifests
+push-manifests: ## REPOSITORY=... IMAGE_TAG=...: one name for the images IMAGE_TAG-amd64 and IMAGE_TAG-arm64
+	@for image in $(IMAGES); do \
+		name="$(REPOSITORY)/pointsman-$$image:$(IMAGE_TAG)"; \
+		$(ENGINE) buildx imagetools create --tag "$$name" "$$name-amd64" "$$name-arm64"; done
 
 SUITE ?= bookworm
 

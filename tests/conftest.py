@@ -41,7 +41,7 @@ SEARCH_SECONDS = 900
 LAYERS = ("spark", "real_rocketmq", "peers", "compatibility", "e2e", "integration", "property")
 """The order of a parallel run: the longest first, so that no worker ends long after the others."""
 
-ALONE = ("chaos", "images")
+ALONE = ("chaos", "images", "packages")
 """Marks of tests that run only, and then alone, with the option of the same name."""
 
 WITH_THE_SHARED_HISTORY = (
@@ -74,6 +74,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--chaos", action="store_true", help="only tests marked chaos; they take half an hour")
     parser.addoption("--images", metavar="TAG", help="only tests marked images, of the images with this tag")
+    parser.addoption("--packages", action="store_true", help="only tests marked packages: the deb and the rpm")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -114,3 +114,17 @@ into report --constraint "$constraints" "$wheels"/pointsman*.whl
 for command in pointsman-namesrv pointsman-observe pointsman-agent pointsmanctl pointsman-report; do
   "$venv/bin/$command" --version
 done
+
+# As commands of one user: each program in an environment of its own, from the files alone.
+export UV_TOOL_DIR=$work/uv UV_TOOL_BIN_DIR=$work/uv/bin PIPX_HOME=$work/pipx PIPX_BIN_DIR=$work/pipx/bin PIPX_MAN_DIR=$work/pipx/man
+for program in namesrv 'agent[redis]' 'client[cli]' report; do
+  wheel=$(wheel "${program%[*}")$(grep -o '\[.*' <<<"$program" || true)
+  "$bin/uv" tool install --quiet --python "$bin/python" --constraints "$constraints" --with "$(wheel proto)" "$wheel"
+  PIP_CONSTRAINT=$constraints "$bin/uv" tool run --quiet pipx==1.18.4 install --quiet --python "$bin/python" \
+    --preinstall "$(wheel proto)" "$wheel" >/dev/null
+done
+for folder in "$UV_TOOL_BIN_DIR" "$PIPX_BIN_DIR"; do
+  for command in pointsman-namesrv pointsman-observe pointsman-agent pointsmanctl pointsman-report; do
+    echo "${folder%/bin}: $("$folder/$command" --version)"
+  done
+done

@@ -36,7 +36,7 @@ PROGRAMS: dict[str, click.Command] = {
     "pointsman-observe": pointsman_namesrv.observe.__main__.command,
 }
 OTHERS = {"cat", "cd", "curl", "export", "grep", "kill", "mkdir", "pip", "python3"}
-OTHERS |= {".", "echo", "openssl", "redis-cli", "redis-server", "sleep", "tail"}
+OTHERS |= {".", "echo", "openssl", "pipx", "redis-cli", "redis-server", "sleep", "tail", "uv"}
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
