@@ -237,6 +237,9 @@ class _Server:
     def opened(self, _: LaneConnection) -> bool:
         return True
 
+    def ended(self, _: LaneConnection) -> None:
+        pass
+
     def closed(self, _: LaneConnection) -> None:
         pass
 
