@@ -188,10 +188,12 @@ class _Sink(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.is_closed = False
+        self.has_ended = False
         self.written = bytearray()
 
     def write(self, content: Any) -> None:
         assert not self.is_closed
+        assert not self.has_ended
         self.written += content
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -205,6 +207,9 @@ class _Sink(asyncio.Transport):
 
     def resume_reading(self) -> None:
         pass
+
+    def write_eof(self) -> None:
+        self.has_ended = True
 
     def is_closing(self) -> bool:
         return self.is_closed
