@@ -219,6 +219,11 @@ charts: $(STAMP) helm ## Render the Helm chart into deploy/k8s and tests/fixture
 helm:
 	@deploy/dev/install_programs.sh charts
 
+.PHONY: save-images
+save-images: $(STAMP) ## Save the images of `make images` into dist/ as OCI archives, with their SBOMs
+	deploy/dev/save_images.sh $(BIN)/uv $(ENGINE) dist $(IMAGES:%=pointsman-%)
+	deploy/dev/checksums.sh dist
+
 # In GitHub's workflow the digests are outputs of the step.
 .PHONY: push-images
 push-images: ## REPOSITORY=... IMAGE_TAG=...: push the images of `make images`, and print their digests

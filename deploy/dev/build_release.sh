@@ -34,11 +34,9 @@ build() {
     bill_of "$environment/bin/python" "$wheel.cdx.json"
   done
 
-  if [ -d deploy/helm/pointsman ]; then
-    # As `helm package` does it, which writes the time of the build.
-    tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=ustar \
-      -C deploy/helm -c pointsman | gzip -9n >"$to/pointsman-chart-$version.tgz"
-  fi
+  # As `helm package` does it, which writes the time of the build.
+  tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=ustar --dereference \
+    -C deploy/helm -c pointsman | gzip -9n >"$to/pointsman-$(sed -n 's/^version: //p' deploy/helm/pointsman/Chart.yaml).tgz"
 }
 
 for turn in first second; do
@@ -55,5 +53,4 @@ rm -rf dist
 mv "$work/first" dist
 rm -rf "$work"
 deploy/dev/checksums.sh dist
-[ -e dist/pointsman-chart-"$version".tgz ] || echo "not in dist: a Helm chart, of which there is none in deploy/helm"
-echo "not in dist: container images; \`make images\` builds them, and their base decides whether twice the same"
+echo "not in dist: container images; \`make images save-images\` adds them, and their base decides whether twice the same"

