@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What the tests of the packages need: prepare_tests.sh UV. In .build/test-packages: `now`, the packages of this tree;
-# `before`, those of 0.1.0's programs, without which a shallow clone does; `root`, a Debian bookworm with systemd,
+# `before`, those of the last released programs, without which a shallow clone does; `root`, a Debian bookworm with systemd,
 # redis-server, rpm and shells. Needs root; installs debootstrap, lintian, man-db, rpm and systemd-container where missing.
 set -euo pipefail
 uv=$(realpath "$1")
 cd "$(dirname "$0")/../.."
-before=a3552a4226dc8d536953757bb1838530de5627b5  # 0.1.0
+read -r version before < <(tail -n 1 tests/compatibility/RELEASED)
 folder=.build/test-packages
 mkdir -p "$folder"
 
@@ -36,5 +36,5 @@ if git cat-file -e "$before^{commit}" 2>/dev/null; then
   git archive "$before" | tar -x -C "$folder/sources"
   deploy/packages/build_packages.sh "$uv" "$folder/before" "$folder/sources"
 else
-  echo "0.1.0 ($before) is not in this clone: the upgrade is not tested"
+  echo "$version ($before) is not in this clone: the upgrade is not tested"
 fi
