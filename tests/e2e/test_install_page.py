@@ -27,7 +27,8 @@ WITHOUT_A_NETWORK = ["unshare", "--net", "--map-root-user"]
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What ``make wheels`` builds, without its tests."""
     folder = tmp_path_factory.mktemp("wheels")
-    command = [Path(sys.executable).parent / "uv", "build", "--quiet", "--all-packages", "--wheel", "--out-dir", folder]
+    uv = str(Path(sys.executable).parent / "uv")
+    command = [uv, "build", "--quiet", "--all-packages", "--wheel", "--out-dir", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=PASTE_SECONDS)
     return folder
 
