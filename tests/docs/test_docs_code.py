@@ -35,8 +35,8 @@ PROGRAMS: dict[str, click.Command] = {
     "pointsman-agent": pointsman_agent.__main__.DAEMON.command(),
     "pointsman-observe": pointsman_namesrv.observe.__main__.command,
 }
-OTHERS = {"cat", "cd", "curl", "export", "grep", "kill", "mkdir", "pip", "python3"}
-OTHERS |= {".", "echo", "openssl", "pipx", "redis-cli", "redis-server", "sleep", "tail", "uv"}
+OTHERS = {"apt-get", "cat", "cd", "curl", "export", "grep", "helm", "kill", "kubectl", "make", "mkdir", "pip", "pipx"}
+OTHERS |= {".", "echo", "openssl", "python3", "redis-cli", "redis-server", "sleep", "systemctl", "tail", "uv"}
 
 
 def blocks(language: str) -> list[tuple[str, str]]:

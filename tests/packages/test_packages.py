@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.test_docs_as_pasted import blocks
 from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.packages, pytest.mark.timeout(900)]
@@ -176,6 +177,16 @@ def assert_is_locked_in(machine: Machine, service: str) -> None:
     assert facts["CapEff"].strip("0") == ""
     assert facts["NoNewPrivs"] == "1"
     assert facts["Seccomp"] == "2"
+
+
+def test_the_commands_of_the_page_on_installing_start_a_name_server() -> None:
+    (block,) = blocks("bash", "install.md", "On a host")
+    build, *commands = block.splitlines()
+    assert build == "make packages"
+    with booted() as machine:
+        machine("mkdir /root/dist && cp /packages/now/*.deb /root/dist")
+        machine("\n".join(["cd /root", *commands]), seconds=180)
+        assert machine("systemctl is-active pointsman-namesrv") == "active"
 
 
 def test_shells_complete_and_pages_of_the_manual_can_be_read() -> None:

@@ -6,6 +6,7 @@ What is rendered is read in `test_rendered_chart.py`, without Helm.
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import pytest
 import yaml
 
 from deploy.dev import render_charts
-from deploy.dev.render_charts import CHART, HelmFailed, helm, rendered, renderings
+from deploy.dev.render_charts import CHART, HEAD, K8S, HelmFailed, helm, rendered, renderings
+from tests.e2e.test_docs_as_pasted import blocks
 
 pytestmark = pytest.mark.skipif(
     render_charts.program() is None, reason="helm is missing: deploy/dev/install_programs.sh charts (needs Go)"
@@ -135,3 +137,18 @@ def test_the_notes_say_what_is_to_be_done_next(tmp_path: Path) -> None:
     assert "Every caller may do everything" in text
     assert "PLAINTEXT" not in text
     assert "PLAINTEXT" in notes(tmp_path / "plaintext", "--set=tls.mode=none")
+
+
+def test_the_commands_of_the_page_on_installing_give_the_default_with_a_registry() -> None:
+    """But for the cluster: ``helm template`` makes of the same words what ``helm install`` sends to it."""
+    (block,) = blocks("bash", "install.md", "On Kubernetes")
+    kubectl, secret, install = (shlex.split(line) for line in block.splitlines())
+    assert install[:2] == ["helm", "install"]
+    found = HEAD + helm("template", *install[2:])
+    default = (K8S / "pointsman.yaml").read_text(encoding="utf-8")
+    image = "image: pointsman-namesrv:"
+    assert image in default
+    assert found == default.replace(image, "image: registry.example.com/pointsman/pointsman-namesrv:")
+    namespace = install[install.index("--namespace") + 1]
+    assert (kubectl[-1], secret[2]) == (namespace, namespace)
+    assert f"{{secretName: {secret[secret.index('generic') + 1]}, " in found
