@@ -14,7 +14,7 @@ from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.history.past_lines import NOT_INDEXED
 from pointsman_namesrv.history.row import Record
-from pointsman_namesrv.web.page_data import HistoryRows, NodeFacts
+from pointsman_namesrv.web.page_data import WORST_FIRST, HistoryRows, NodeFacts
 from pointsman_namesrv.web.page_links import broker_path, command, moment_text, option, with_parameters
 from pointsman_namesrv.web.page_query import AT, PAGE_TOKEN, Paged, PageQuery, distinct, paged
 
@@ -23,6 +23,7 @@ BY = "by"
 KINDS = sorted(kind.value for kind in EventKind)
 OFFERED_KINDS = [kind for kind in KINDS if kind not in NOT_INDEXED and kind not in REPEATED]
 """The others are not events of an operator's day, and many."""
+STATES = [phase.value for phase in WORST_FIRST]
 
 T = TypeVar("T")
 
@@ -55,6 +56,7 @@ class EventsPage:
     query: PageQuery
     records: Paged[ShownRecord]
     kinds: Sequence[str]
+    states: Sequence[str]
     oldest: datetime | None
     choices: Mapping[str, Sequence[str]]
     earlier: str
@@ -63,8 +65,9 @@ class EventsPage:
 
 
 def checked(query: PageQuery) -> PageQuery:
-    """Return the parameters, of which the kind is one of an event. Raises InvalidRequest."""
+    """Return the parameters, of which kind and state are such of an event. Raises InvalidRequest."""
     query.choice("kind", KINDS)
+    query.choice("state", STATES)
     return query
 
 
@@ -77,6 +80,7 @@ def events_page(data: HistoryRows[Record], query: PageQuery) -> EventsPage:
         query=query,
         records=Paged([shown(each) for each in part.rows], part.found, part.first, part.before, part.after),
         kinds=OFFERED_KINDS,
+        states=STATES,
         oldest=min((record.event_at for record in data.rows), default=None),
         choices={"cluster": distinct([key_of(record).cluster for record in data.rows])},
         earlier=earlier_path(data, query),

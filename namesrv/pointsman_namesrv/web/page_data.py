@@ -59,6 +59,8 @@ class NodeFacts:
     """Template of a link for one broker; empty: none."""
     runbook_url: str
     """Address of the runbook; empty: unknown."""
+    is_reading: bool
+    """Whether it still reads its history, so that earlier events are missing."""
     servers: tuple[str, ...]
     """Addresses of all name servers, for commands: itself, and those that it compares itself with."""
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from pointsman.names import PERM_WRITE
 from pointsman.rocketmq.frames import version_text
+from pointsman.v1 import admin_service_pb2
 from pointsman_namesrv.core.fleet_queues import Finding, FleetQueues, GroupNow
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.model import MASTER_ID, GroupKey, Position
@@ -95,6 +96,7 @@ class PageSources:
             report_url=self.report_url,
             broker_url=self.broker_url,
             runbook_url=self.runbook_url,
+            is_reading=fleet.admin.earlier_runs() == admin_service_pb2.EARLIER_RUNS_READING,
             servers=self._servers(),
         )
 

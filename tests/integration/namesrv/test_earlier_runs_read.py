@@ -166,6 +166,9 @@ async def test_ready_does_not_wait_for_the_history_and_answers_say_that_it_is_be
             for listed in (("flapping",), ("brokers",), ("top", "--once"), ("info",), ("doctor",)):
                 assert "still reading the history" in (await ctl("--namesrv", app.addr, *listed)).out, listed
             assert (await ask(app.monitoring_port, "/v1/brokers")).document["nodes"][0]["earlierRuns"] == "READING"
+            for path in ("/", "/brokers/c1/a"):
+                shown = (await ask(app.monitoring_port, path)).body.decode()
+                assert "still reading its history: earlier events and penalties may be missing" in shown, path
             absent = await ctl("--namesrv", app.addr, "why", "other")
             assert (absent.code, "still reading the history" in absent.out) == (0, True)
             await eventually(lambda: len(rows_in(node.history)) > rows)
@@ -189,6 +192,7 @@ async def test_after_a_second_restart_during_the_reading_everything_is_read(
         assert kinds(found) == LOST
         assert [event.event for event in found.events].count("NAMESRV_STARTED") == 2
         assert "still reading" not in (await ctl("--namesrv", app.addr, "brokers")).out
+        assert "still reading" not in (await ask(app.monitoring_port, "/brokers/c1/a")).body.decode()
 
 
 async def test_without_a_history_why_says_so(node: Node) -> None:

@@ -19,6 +19,7 @@ NODE = NodeFacts(
     report_url="",
     broker_url="https://grafana/{cluster}/{broker}",
     runbook_url="",
+    is_reading=False,
     servers=("ns1:9876",),
 )
 NO_EVENTS = EventsData(NODE, {}, NODE.started_at)

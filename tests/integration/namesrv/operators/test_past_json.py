@@ -22,7 +22,7 @@ from tests.kit.ctl.command import ctl
 from tests.kit.http_answer import HttpAnswer, ask
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
-from tests.kit.name_server.peer import Peer
+from tests.kit.name_server.peer import Peer, peer_of
 from tests.kit.waiting import eventually, read_until
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -190,3 +190,24 @@ async def test_a_path_needs_the_role_of_its_call(tmp_path: Path) -> None:
             allowed = 400 if "/" in path else 200  # a moment is missing
             assert (path, statuses) == (path, [allowed, allowed, 403])
             assert (await ask(app.monitoring_port, f"/v1/past/{path}", "POST")).status == 405
+
+
+async def test_a_question_is_of_its_identity_else_of_its_host(tmp_path: Path) -> None:
+    def askers(app: NameServerApp) -> set[str]:
+        return set(app.parts.past._turns._of_groups._seconds)
+
+    tokens = TokenFolder(tmp_path, "ops", "on-call")
+    grants = [Grant(identity="ops", role="admin"), Grant(identity="on-call", role="viewer")]
+    async with running_name_server(access=tokens.settings(*grants), history=tmp_path / "granted") as app:
+        header = f"Bearer {tokens.tokens['on-call']}"
+        assert (await ask(app.monitoring_port, "/events", Authorization=header)).status == 200
+        assert askers(app) == {"on-call"}
+        async with peer_of(app.addr) as peer:
+            metadata = (("authorization", f"Bearer {tokens.tokens['ops']}"),)
+            await peer.admin.ListChanges(admin.ListChangesRequest(), metadata=metadata)
+        assert askers(app) == {"on-call", "ops"}
+    async with running_name_server(history=tmp_path / "open") as app, peer_of(app.addr) as peer:
+        await peer.admin.ListChanges(admin.ListChangesRequest())
+        assert askers(app) == {"127.0.0.1"}
+        assert (await ask(app.monitoring_port, "/v1/past/events")).status == 200
+        assert askers(app) == {"127.0.0.1", HERE.group}
