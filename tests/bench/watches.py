@@ -6,26 +6,31 @@ On both listeners with watchers in ready bytes, and on grpcio's against a bare p
 from __future__ import annotations
 
 import asyncio
+import socket
 import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import grpc
 
 from pointsman.daemon.rpc.listeners import GRPCIO, LANE
+from pointsman.http2.frame_codec import FRAME_HEADER, FrameType
+from pointsman.names import join_addr
 from pointsman.v1.route_service_pb2 import GetTopicRouteResponse
 from pointsman_namesrv.config import RoutesConfig
 from tests.bench import clients, messages
 from tests.bench.http2_load import raw_watchers
 from tests.bench.report import Report
-from tests.bench.servers import bare_server, name_server
-from tests.bench.worker import Worker, worker
+from tests.bench.servers import bare_server, name_server, process_commands
+from tests.bench.worker import Worker, serve_commands, worker
 from tests.kit.certificates import Authority, Files
 from tests.kit.tls_peers import channel, tls_config
+from tests.kit.waiting import read_until
 
 WATCHERS = (1_000, 5_000)
 CLIENTS = 4
@@ -35,6 +40,8 @@ PAUSE_SECONDS = 0.5
 COALESCE_MILLISECONDS = 50
 RAW_WATCHERS = {5_000: (5_000, 40), 20_000: (10_000, 200)}
 """Numbers of watchers; each has the number of their connections, and the target in milliseconds."""
+MESSAGE_OCTETS = 130
+"""About as many as a route of two brokers has."""
 MOST_BYTES = 3_000
 TLS_WATCHERS = 2_000
 MOST_TLS_BYTES = 40_000
@@ -83,6 +90,13 @@ async def _measure_listeners(report: Report) -> None:
     report.subject(
         "Watches on both listeners, watchers in ready bytes in one process: from the call that changes a route to the "
         "last watcher, without coalescing"
+    )
+    count = max(WATCHERS)
+    report.progress(f"{count:,} sockets")
+    milliseconds, microseconds = await _of_bare_sends(count)
+    report.figure(
+        f"{count:,} sockets, a loop that only sends, to the last one",
+        f"{milliseconds:.0f} ms; CPU {microseconds:.1f} us each: the system call's part of the next figure",
     )
     for count, (connections, target) in RAW_WATCHERS.items():
         for listener in (LANE, GRPCIO) if connections == count else (LANE,):
@@ -156,6 +170,49 @@ async def _of_listener(listener: str, connections: int, streams: int) -> Spread:
                 took.append(await reached - started)
                 cpu += await server.ask("cpu") - before
     return Spread(statistics.median(took) * 1e3, cpu / CHANGES * 1e3, memory / count)
+
+
+async def bare_sender(pipe: Connection) -> None:
+    """Send a message to each accepted socket, with a system call each and nothing else; needs no HTTP/2."""
+    loop, sockets = asyncio.get_running_loop(), list[socket.socket]()
+    frame = FRAME_HEADER.pack(0, MESSAGE_OCTETS, FrameType.DATA, 0, 1) + bytes(MESSAGE_OCTETS)
+
+    async def accept() -> None:
+        while True:
+            accepted, _ = await loop.sock_accept(listening)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sockets.append(accepted)
+
+    def send() -> None:
+        for each in sockets:
+            each.send(frame)
+
+    with socket.create_server(("127.0.0.1", 0), backlog=4_096) as listening:
+        listening.setblocking(False)
+        accepting = loop.create_task(accept())
+        addr = join_addr(*listening.getsockname())
+        await serve_commands(pipe, {**process_commands(addr), "count": lambda: len(sockets), "send": send})
+        accepting.cancel()
+    for each in sockets:
+        each.close()
+
+
+async def _of_bare_sends(count: int) -> tuple[float, float]:
+    """Milliseconds to the last reader, and microseconds of CPU time per socket."""
+    async with worker(bare_sender) as server:
+        addr = await server.ask("addr")
+        async with worker(raw_watchers, addr, count, method=messages.WATCH, requests=()) as watching:
+            await watching.ask("open", 0)
+            await read_until(lambda: server.ask("count"), lambda accepted: accepted >= count)
+            took, cpu = list[float](), list[float]()
+            for number in range(1, CHANGES + 1):
+                await asyncio.sleep(RAW_PAUSE_SECONDS)
+                before, reached = await server.ask("cpu"), watching.begin("reach", number * count)
+                started = time.monotonic()
+                await server.ask("send")
+                took.append(await reached - started)
+                cpu.append(await server.ask("cpu") - before)
+    return statistics.median(took) * 1e3, statistics.median(cpu) * 1e6 / count
 
 
 async def _of_name_server(count: int) -> tuple[Spread, bytes]:

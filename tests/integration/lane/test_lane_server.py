@@ -273,8 +273,9 @@ async def test_a_refused_upload_that_does_not_end_has_its_status_all_the_same(ad
 
 @pytest.mark.parametrize("method", ["Wait", "Inline"])
 async def test_a_deadline_ends_the_handler(channel: grpc.aio.Channel, handlers: Handlers, method: str) -> None:
+    await channel.channel_ready()  # or on a slow machine the deadline ends before
     with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await unary_unary(channel, method)(b"later", timeout=0.1)
+        await unary_unary(channel, method)(b"later", timeout=0.5)
     assert failed.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     await eventually(lambda: handlers.seen == ["begun", "cancelled"])
 
