@@ -563,6 +563,7 @@ def _register_wide(world: World) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 async def test_the_default_bounds_hold_their_documented_numbers() -> None:
     routes = RoutesConfig().on(LANE)
     world = World(max_watchers=routes.max_watchers, max_watched=routes.max_watched_topics)
