@@ -277,7 +277,7 @@ class LaneConnection(asyncio.Protocol):
     def flush(self) -> None:
         """Write the output; after the end of HTTP/2 close."""
         self._flush_is_due, self._unflushed = False, 0
-        if self._transport is None:
+        if self._transport is None or self._dropped is not None:
             return
         data = self.http2.take_output()
         if data:
@@ -387,12 +387,13 @@ class LaneConnection(asyncio.Protocol):
         Closed while bytes of a client are unread, a socket is reset, and the client may lose what was sent last: the
         reason in GOAWAY, or a response (RFC 1122 section 4.2.2.13).
         """
-        if self._dropped is None and self._transport is not None:
-            self._dropped = 0
-            self.received_at = self._server.monotonic()
-            self._server.ended(self)
-            self._cancel_calls()
-            self._release()
+        assert self._transport is not None  # noqa: S101  # checked by the caller
+        self._dropped = 0
+        self.received_at = self._server.monotonic()
+        self._server.ended(self)
+        self._cancel_calls()
+        self._release()
+        if not self._transport.is_closing():  # aborted in this turn
             self._transport.write_eof()
             self._transport.resume_reading()
 
