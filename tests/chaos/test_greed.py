@@ -301,7 +301,7 @@ async def test_clients_that_read_nothing_starve_none_that_reads(tmp_path: Path, 
 PAST_BROKERS, WITH_NARROW, NOISY_EVENTS, ROUTINE_ROWS = 10_000, 1_000, 60_000, 300_000
 PAST_HOURS = 26.0
 """Over a midnight, so that a question reads two days."""
-PAST_SECONDS = 40.0
+PAST_SECONDS = 80.0
 ASKERS = 32
 LONG_NAME = "b" * 60
 OPERATOR_PATHS = (f"/brokers/c1/{LONG_NAME}-7", f"/v1/past/brokers/{LONG_NAME}-7")

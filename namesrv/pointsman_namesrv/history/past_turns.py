@@ -66,7 +66,8 @@ class PastTurns:
     async def turn(self, asker: Asker) -> AsyncIterator[None]:
         """Wait for the turn of a question, which lasts as long as the context. Raises NoRoom.
 
-        A question that is refused counts as one of average length: askers that repeat it without pause come later.
+        A question that is refused counts as one of average length within its group, so that askers that repeat it
+        without pause come after its others.
         """
         if self._asker is None:
             self._asker = asker
@@ -76,9 +77,11 @@ class PastTurns:
         try:
             yield
         finally:
-            seconds = self._clock.monotonic() - began
+            now = self._clock.monotonic()
+            seconds = now - began
             self.seconds += (seconds - self.seconds) / 4
-            self._note(asker, seconds)
+            self._of_groups.add(asker.group, seconds, now)
+            self._of_askers.add(asker.name, seconds, now)
             self._pass_on()
 
     async def _wait(self, asker: Asker) -> None:
@@ -88,7 +91,7 @@ class PastTurns:
         if len(in_order) > self._most:
             last = in_order[-1]
             self._waiting.remove(last)
-            self._note(last.asker, self.seconds)
+            self._of_askers.add(last.asker.name, self.seconds, self._clock.monotonic())
             last.turn.set_result(False)
         try:
             is_its_turn = await own.turn
@@ -129,11 +132,6 @@ class PastTurns:
             for position, (_, number, each) in enumerate(sorted(questions), is_served):
                 places.append((used + position * self.seconds, number, each))
         return [each for _, _, each in sorted(places)]
-
-    def _note(self, asker: Asker, seconds: float) -> None:
-        now = self._clock.monotonic()
-        self._of_groups.add(asker.group, seconds, now)
-        self._of_askers.add(asker.name, seconds, now)
 
 
 class _Used:

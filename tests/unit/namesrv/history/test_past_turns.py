@@ -116,6 +116,16 @@ async def test_who_repeats_refused_questions_without_pause_comes_after_who_does_
     assert await askers.end() == ["host/new", "host/other", "host/greedy"]
 
 
+async def test_a_group_is_not_put_off_by_what_was_refused_to_it(askers: Askers) -> None:
+    await askers.ask("a/0", *[f"a/{number}" for number in range(MOST + 20)], seconds=1.0)
+    assert len(askers.refused) == 20
+    await askers.end()
+    await askers.ask("b/0", seconds=8.0)
+    await askers.end()
+    await askers.ask("c/0", "b/0", "a/new")
+    assert await askers.end() == ["c/0", "a/new", "b/0"]
+
+
 async def test_what_was_used_is_forgotten_with_time(askers: Askers, clock: ManualClock) -> None:
     await askers.ask("zoe", seconds=8.0)
     await askers.end()
