@@ -27,8 +27,10 @@ GZIP_RATIO = 10
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 MIN_JAVA = 17
 SMALL_BYTES = 8 * 2**20
-"""With less input, a run ends before Java's second compiler pays off."""
-SMALL_BROKER_DAYS = 200_000
+"""With less input, planning and compiling take longer than the rows."""
+ONE_COMPILER_BYTES = 64 * 2**20
+"""With less input, Java's second compiler takes more time than its code saves; measured up to 56 MB."""
+SMALL_BROKER_DAYS, ONE_COMPILER_BROKER_DAYS = 200_000, 1_000_000
 """A day has a row for each known broker in a dozen tables, however little is in the history about it."""
 BROKER_BYTES = 300
 """A broker takes at least one row of the history, of about this size."""
@@ -60,6 +62,10 @@ SETTINGS = {
 """For every master; settings given to spark-submit take precedence, except for the time zone."""
 JAVA_LOGS = "-Xlog:disable -Xlog:all=warning:stderr"
 """Otherwise Java's warnings appear on standard output, before a command's JSON."""
+ONE_COMPILER = (
+    # With only one compiler Java's code cache has 48 MB; a nightly run fills it, and compilation stops.
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+)
 LOCAL_SETTINGS = {
     "spark.driver.extraJavaOptions": JAVA_LOGS,
     "spark.ui.enabled": "false",
@@ -86,10 +92,7 @@ _CLASSES = (
 )
 """As PySpark names them."""
 SMALL_SETTINGS = {
-    # With only one compiler Java's code cache has 48 MB; a nightly run fills it, and compilation stops.
-    "spark.driver.extraJavaOptions": (
-        f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m {JAVA_LOGS}"
-    ),
+    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {ONE_COMPILER} {JAVA_LOGS}",
     # For few rows, compiling a plan costs more than running it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -236,8 +239,11 @@ def settings_for(
     settings = dict(SETTINGS)
     if is_local(master, submitted):
         settings |= LOCAL_SETTINGS | {"spark.driver.memory": memory or default_memory()}
-        if is_below(min(SMALL_BYTES, SMALL_BROKER_DAYS * BROKER_BYTES // days), reads):
+        folders = list(reads)
+        if is_below(min(SMALL_BYTES, SMALL_BROKER_DAYS * BROKER_BYTES // days), folders):
             settings |= SMALL_SETTINGS
+        elif is_below(min(ONE_COMPILER_BYTES, ONE_COMPILER_BROKER_DAYS * BROKER_BYTES // days), folders):
+            settings["spark.driver.extraJavaOptions"] = f"{ONE_COMPILER} {JAVA_LOGS}"
     else:
         settings |= CLUSTER_SETTINGS
     if submitted is not None:

@@ -10,7 +10,10 @@ from pyspark import SparkConf
 
 from pointsman_report.spark_session import (
     BROKER_BYTES,
+    JAVA_LOGS,
     LOCAL_SETTINGS,
+    ONE_COMPILER,
+    ONE_COMPILER_BYTES,
     SETTINGS,
     SMALL_BYTES,
     SMALL_SETTINGS,
@@ -78,23 +81,27 @@ def test_little_to_read_spares_the_second_compiler_and_much_does_not(history: Pa
         settings = settings_for(None, memory=None, reads=[history], submitted=None)
         return settings.get("spark.driver.extraJavaOptions", "")
 
-    assert "TieredStopAtLevel=1" in options()
-    with (history / "much.jsonl").open("wb") as file:
-        file.truncate(SMALL_BYTES)
-    assert "TieredStopAtLevel" not in options()
+    for size, has_one_compiler in ((0, True), (SMALL_BYTES, True), (ONE_COMPILER_BYTES, False)):
+        with (history / "much.jsonl").open("wb") as file:
+            file.truncate(size)
+        assert ("TieredStopAtLevel=1" in options()) is has_one_compiler
+        # Java's warnings would be printed before a command's JSON.
+        assert JAVA_LOGS in options()
 
 
 def test_little_about_many_brokers_is_not_small_over_many_days(history: Path) -> None:
     with (history / "one-row-a-broker.jsonl").open("wb") as file:
         file.truncate(5_000 * BROKER_BYTES)
 
-    def is_small(days: int) -> bool:
-        settings = settings_for(None, memory=None, reads=[history], days=days, submitted=None)
-        return set(SMALL_SETTINGS) <= set(settings)
+    def kind(days: int) -> tuple[bool, bool]:
+        settings = settings_for(None, memory=None, reads=iter([history]), days=days, submitted=None)
+        return set(SMALL_SETTINGS) <= set(settings), ONE_COMPILER in settings["spark.driver.extraJavaOptions"]
 
-    assert is_small(1)
-    assert is_small(39)
-    assert not is_small(40)
+    assert kind(1) == (True, True)
+    assert kind(39) == (True, True)
+    assert kind(40) == (False, True)
+    assert kind(199) == (False, True)
+    assert kind(200) == (False, False)
 
 
 def test_input_of_unknown_size_counts_as_large() -> None:
