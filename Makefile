@@ -42,7 +42,8 @@ test-all: setup helm ## All tests with full loads and fresh random seeds
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --full
 	TEST_LISTENER=grpcio $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/e2e tests/integration/client tests/integration/ctl
 	deploy/dev/smoke.sh $(BIN)/uv
-	@if [ "$$(id -u)" -eq 0 ]; then $(MAKE) --no-print-directory test-packages; else echo "make test-packages was left out: it needs root"; fi
+	@if [ "$$(id -u)" -eq 0 ]; then $(MAKE) --no-print-directory test-images test-packages; \
+	else echo "make test-images test-packages was left out: it needs root"; fi
 
 ##@ Work on the code
 
@@ -245,7 +246,8 @@ SUITE ?= bookworm
 .PHONY: test-images
 test-images: setup helm ## Build the images with podman on a base of Debian SUITE (bookworm), and run them; as root
 	deploy/container/build_with_podman.sh $(SUITE)
-	$(BIN)/pytest --images $(SUITE) tests/images -s
+	CONTAINERS_STORAGE_CONF="$(CURDIR)/.build/podman/storage.conf" CONTAINERS_CONF="$(CURDIR)/.build/podman/containers.conf" \
+		$(BIN)/pytest --images $(SUITE) tests/images -s
 
 .PHONY: clean
 clean: ## Remove what was built, but not .venv

@@ -3,79 +3,22 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.images.podman import Podman
 from tests.kit.broker.redis.process import free_port, redis_process
 from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(600)]
 
-LOCKED_DOWN = ["--runtime=runc", "--network=host", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
-# As on the machines with such limits: a container may not have more.
-LIMITS = ["--ulimit=nofile=4096:4096", "--ulimit=nproc=1000:1000"]
 GRACE = 35
 STATE, WAREHOUSE = "/var/lib/pointsman", "/var/lib/pointsman-report"
 MOST_BYTES = 120e6
 """Of a daemon over its base."""
-
-
-@dataclass
-class Podman:
-    """Runs containers of one release of the images, and removes them with their volumes."""
-
-    suite: str
-    names: list[str] = field(default_factory=list)
-    volumes: list[str] = field(default_factory=list)
-
-    def __call__(self, *words: str, seconds: float = 120.0, codes: tuple[int, ...] = (0,)) -> str:
-        done = subprocess.run(["podman", *words], check=False, capture_output=True, text=True, timeout=seconds)
-        assert done.returncode in codes, f"podman {' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout.strip()
-
-    def volume(self) -> str:
-        self.volumes.append(self("volume", "create", f"pointsman-{uuid.uuid4().hex[:8]}"))
-        return self.volumes[-1]
-
-    def start(self, image: str, *options: str) -> str:
-        """Return the name of a new container."""
-        name = f"pointsman-{image}-{uuid.uuid4().hex[:8]}"
-        self.names.append(name)
-        self("run", "--detach", f"--name={name}", *LOCKED_DOWN, *LIMITS, *options, self.image(image))
-        return name
-
-    def run(self, image: str, options: list[str], *words: str, **how: Any) -> str:
-        """Return what a container prints until it has ended."""
-        return self("run", "--rm", *LOCKED_DOWN, *LIMITS, *options, self.image(image), *words, **how)
-
-    def image(self, name: str) -> str:
-        return f"localhost/pointsman-{name}:{self.suite}"
-
-    def inspect(self, what: str, name: str, *kind: str) -> Any:
-        return json.loads(self(*kind, "inspect", name))[0][what]
-
-    def remove_all(self) -> None:
-        for name in self.names:
-            self("rm", "--force", "--time=0", name)
-        for volume in self.volumes:
-            self("volume", "rm", "--force", volume)
-
-
-@pytest.fixture
-def podman(pytestconfig: pytest.Config) -> Iterator[Podman]:
-    if shutil.which("podman") is None:
-        pytest.fail("podman is missing: run `make test-images`")
-    found = Podman(pytestconfig.getoption("--images"))
-    yield found
-    found.remove_all()
 
 
 @dataclass
