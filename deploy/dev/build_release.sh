@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Build everything of a release twice, compare, and put it into dist/: build_release.sh UV
-# What is built is HEAD, in another folder each time. With TAG=v0.2.0 the version must be 0.2.0.
+# What is built is HEAD as it is at the start, in another folder each time. With TAG=v0.2.0 the version must be 0.2.0.
 set -euo pipefail
 uv=$(realpath "$1")
 export SOURCE_DATE_EPOCH UV_PYTHON_DOWNLOADS=never PYTHONDONTWRITEBYTECODE=1
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+commit=$(git rev-parse HEAD)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$commit")
 version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' proto/pointsman/__init__.py)
 work=$PWD/.build/release
 
@@ -43,11 +44,11 @@ for turn in first second; do
   echo "release $version: $turn build"
   rm -rf "${work:?}/$turn" "$work/sources-$turn"
   mkdir -p "$work/$turn" "$work/sources-$turn"
-  git archive HEAD | tar -x -C "$work/sources-$turn"
+  git archive "$commit" | tar -x -C "$work/sources-$turn"
   (cd "$work/sources-$turn" && build "$work/$turn")
 done
 diff -rq "$work/first" "$work/second" || { echo "two builds of one commit differ" >&2; exit 1; }
-echo "both builds of $(git rev-parse --short HEAD) are equal, byte for byte: $(ls "$work/first" | wc -l) files"
+echo "both builds of ${commit:0:8} are equal, byte for byte: $(ls "$work/first" | wc -l) files"
 
 rm -rf dist
 mv "$work/first" dist

@@ -144,7 +144,7 @@ def test_a_host_is_installed_upgraded_with_its_routes_and_left_as_it_was(kind: s
 
         pids = [machine.show(service, "MainPID") for service in SERVICES]
         machine(f"{commands['install']} /packages/now/*.{kind}")
-        # From the snapshot: the agent has not yet registered again, and the warm-up has not ended.
+        # Immediately, although the warm-up has not ended: by the snapshot.
         assert machine.routes() == ["orders-1"]
         assert [machine.show(service, "ActiveState") for service in SERVICES] == ["active"] * 2
         assert not set(pids) & {machine.show(service, "MainPID") for service in SERVICES}, "they run the new version"
