@@ -52,7 +52,7 @@ from pointsman_namesrv.snapshot.snapshot_codec import HistoryMark, Lost
 from pointsman_namesrv.snapshot.snapshot_store import Snapshot, SnapshotStore
 
 NODE = "ns1:9876"
-BEGAN = datetime(2026, 11, 28, 9, tzinfo=UTC)
+BEGAN = datetime(2026, 1, 28, 9, tzinfo=UTC)
 VERSION = DataVersion(3, 1_795_000_000_000, 7)
 QUEUES = [MessageQueue("orders", "c1", "broker-a", number) for number in range(2)]
 GREATEST = 2**64 - 1

@@ -7,6 +7,7 @@ docs/compatibility.md, and tested in tests/integration/test_durable_stores.py.
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ from tests.compatibility.released import HERE, INSTALL_SECONDS, Installed, NotIn
 pytestmark = pytest.mark.timeout(INSTALL_SECONDS + 120)
 
 SCRIPT = HERE / "stored_files.py"
-HISTORY = "history/raw/dt=2026-11-28/ns1_9876-0000000000000001-1.jsonl.gz"
+HISTORY = "history/raw/dt=2026-01-28/ns1_9876-0000000000000001-1.jsonl.gz"
 
 
 def content_of(installed: Installed, folder: Path) -> object:
@@ -70,6 +71,18 @@ def test_the_report_validates_the_history_of_the_other_version(
     new.script(SCRIPT, "write", tmp_path)
     assert release.version in report(from_sources, "--version")
     assert validated(tmp_path / HISTORY, from_sources) == good
+
+
+def test_a_row_with_a_field_and_an_event_of_a_later_version_is_valid(release: Release, tmp_path: Path) -> None:
+    lines = gzip.decompress((release.fixtures / "stored" / HISTORY).read_bytes()).splitlines()
+    later = json.loads(lines[-1]) | {"event": "OF_A_LATER_VERSION", "of_a_later_version": 1, "seq": 99}
+    file = tmp_path / "later.jsonl"
+    file.write_bytes(b"\n".join([*lines, json.dumps(later).encode(), b""]))
+    try:
+        from_sources = release.from_sources()
+    except NotInThisClone as error:
+        pytest.skip(str(error))
+    assert validated(file, from_sources) == "1 files: 18 good rows, 0 bad lines\n"
 
 
 def validated(file: Path, environment: dict[str, str]) -> str:
