@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,28 +121,37 @@ def _memory_bytes() -> int:
         return machine
 
 
-def is_below(most: int, folders: Iterable[Path]) -> bool:
-    """Return whether the files below the folders have fewer than ``most`` bytes, unpacked; False without a folder."""
+def is_below(most: int, folders: Iterable[Path], *, since: float = 0.0) -> bool:
+    """Return whether the files below the folders have fewer than ``most`` bytes, unpacked; False without a folder.
+
+    Only files that arrived ``since`` this Unix time count.
+    """
     known, total = False, 0
     for folder in folders:
         known = True
-        for size in _sizes(folder):
-            total += size
+        for name, found in _files(folder):
+            if found.st_ctime >= since:
+                total += found.st_size * (GZIP_RATIO if name.endswith(".gz") else 1)
             if total >= most:
                 return False
     return known
 
 
-def _sizes(folder: Path) -> Iterator[int]:
+def _newest_arrival(folder: Path) -> float:
+    """Return the Unix time at which the newest file of a folder arrived on this disk; 0 without a file."""
+    # st_ctime and not st_mtime: a copy keeps the time of its original.
+    return max((found.st_ctime for _, found in _files(folder)), default=0.0)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     # Spark follows links.
     for path, _, names in os.walk(folder, followlinks=True):
         for name in names:
             try:
-                size = (Path(path) / name).stat().st_size
+                yield name, (Path(path) / name).stat()
             except OSError:
                 # Compressed or removed in the meantime.
                 continue
-            yield size * (GZIP_RATIO if name.endswith(".gz") else 1)
 
 
 class SparkUnavailableError(Exception):
@@ -181,12 +191,14 @@ def spark_session(
     memory: str | None = None,
     reads: Iterable[Path] = (),
     days: int = 1,
+    has_read: Path | None = None,
     over: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """Open a session, and stop it afterwards unless it existed before.
 
     ``memory``, the size of what the run ``reads`` and the number of ``days`` that it computes determine the settings of
-    a local session; ``over`` overrides settings.
+    a local session; ``has_read``: written by the last run, which read what had arrived before. ``over`` overrides
+    settings.
 
     Raises:
         ModuleNotFoundError: pyspark is missing.
@@ -209,7 +221,7 @@ def spark_session(
         # Without a JVM a SparkConf is empty; PySpark has no public way to connect to the one that spark-submit started.
         SparkContext._ensure_initialized()  # noqa: SLF001
         submitted = SparkConf()
-    settings = settings_for(master, memory=memory, reads=reads, days=days, submitted=submitted)
+    settings = settings_for(master, memory=memory, reads=reads, days=days, has_read=has_read, submitted=submitted)
     if is_local(master, submitted):
         # Even with the driver's address set, Java resolves the machine's name.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -233,16 +245,22 @@ def spark_session(
 
 
 def settings_for(
-    master: str | None, *, memory: str | None, reads: Iterable[Path], days: int = 1, submitted: SparkConf | None
+    master: str | None,
+    *,
+    memory: str | None,
+    reads: Iterable[Path],
+    days: int = 1,
+    has_read: Path | None = None,
+    submitted: SparkConf | None,
 ) -> dict[str, str]:
     """Choose the settings of a session, without those given to spark-submit."""
     settings = dict(SETTINGS)
     if is_local(master, submitted):
         settings |= LOCAL_SETTINGS | {"spark.driver.memory": memory or default_memory()}
-        folders = list(reads)
-        if is_below(min(SMALL_BYTES, SMALL_BROKER_DAYS * BROKER_BYTES // days), folders):
+        is_less = partial(is_below, folders=list(reads), since=_newest_arrival(has_read) if has_read else 0.0)
+        if is_less(min(SMALL_BYTES, SMALL_BROKER_DAYS * BROKER_BYTES // days)):
             settings |= SMALL_SETTINGS
-        elif is_below(min(ONE_COMPILER_BYTES, ONE_COMPILER_BROKER_DAYS * BROKER_BYTES // days), folders):
+        elif is_less(min(ONE_COMPILER_BYTES, ONE_COMPILER_BROKER_DAYS * BROKER_BYTES // days)):
             settings["spark.driver.extraJavaOptions"] = f"{ONE_COMPILER} {JAVA_LOGS}"
     else:
         settings |= CLUSTER_SETTINGS

@@ -144,7 +144,8 @@ def _compute(
     now = arguments.today(parameters.report)
     if last_day > now:
         raise click.UsageError(f"{last_day} is in the future: today is {now} in {parameters.report.timezone}")
-    with running(options, reads=job.history, days=(last_day - first_day).days + 1) as (spark, log):
+    days, has_read = (last_day - first_day).days + 1, None if reread else f"{job.warehouse}/ingested_files"
+    with running(options, reads=job.history, days=days, has_read=has_read) as (spark, log):
         # Imported late: pyspark may be missing, which `running` reports in one line.
         from pointsman_report.jobs.days import Request, compute_and_report  # noqa: PLC0415
         from pointsman_report.report.chat_message import body  # noqa: PLC0415

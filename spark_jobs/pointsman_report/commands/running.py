@@ -121,8 +121,12 @@ class Progress:
 
 
 @contextmanager
-def running(options: SparkOptions, *, reads: Iterable[str], days: int = 1) -> Iterator[tuple[SparkSession, Log]]:
+def running(
+    options: SparkOptions, *, reads: Iterable[str], days: int = 1, has_read: str | None = None
+) -> Iterator[tuple[SparkSession, Log]]:
     """Open the session of a command that reads these folders and computes ``days``; yields it and its log function.
+
+    ``has_read``: a folder that the last such command wrote, which read what had arrived before.
 
     Raises:
         ModuleNotFoundError: pyspark is missing.
@@ -132,7 +136,13 @@ def running(options: SparkOptions, *, reads: Iterable[str], days: int = 1) -> It
     name = f"pointsman-report {click.get_current_context().info_name}"
     local = [path for path in map(local_path, reads) if path is not None]
     session = spark_session(
-        options.master, name=name, memory=options.memory, reads=local, days=days, over=dict(options.conf)
+        options.master,
+        name=name,
+        memory=options.memory,
+        reads=local,
+        days=days,
+        has_read=local_path(has_read) if has_read is not None else None,
+        over=dict(options.conf),
     )
     with session as spark, Progress(spark, quiet=options.quiet) as progress:
         progress.log(f"{time.monotonic() - began:6.1f} s  Spark started")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -102,6 +103,31 @@ def test_little_about_many_brokers_is_not_small_over_many_days(history: Path) ->
     assert kind(40) == (False, True)
     assert kind(199) == (False, True)
     assert kind(200) == (False, False)
+
+
+def test_months_that_the_last_night_read_do_not_count(history: Path, tmp_path: Path) -> None:
+    (read := tmp_path / "warehouse" / "ingested_files").mkdir(parents=True)
+
+    def is_small() -> bool:
+        settings = settings_for(None, memory=None, reads=[history], has_read=read, submitted=None)
+        return set(SMALL_SETTINGS) <= set(settings)
+
+    months = arrive(history / "months.jsonl", SMALL_BYTES, after=0.0)
+    assert not is_small()
+    night = arrive(read / "part.parquet", 0, after=months)
+    assert is_small()
+    arrive(history / "copied.jsonl", SMALL_BYTES, after=night)
+    assert not is_small()
+
+
+def arrive(path: Path, size: int, *, after: float) -> float:
+    """Write an old file; return when it came, which is later than ``after``: the file system's clock has 4 ms steps."""
+    while True:
+        path.write_bytes(b"")
+        os.truncate(path, size)
+        os.utime(path, (0, 0))
+        if (arrived := path.stat().st_ctime) > after:
+            return arrived
 
 
 def test_input_of_unknown_size_counts_as_large() -> None:
