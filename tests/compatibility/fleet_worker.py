@@ -25,7 +25,7 @@ async def produce(arguments: argparse.Namespace, output: int, stop: asyncio.Even
     ) as producer:
         number = 0
         while not stop.is_set():
-            body = f"{arguments.name}-{number}"
+            body = f"{arguments.name}-{os.getpid()}-{number}"  # unlike those of an earlier start
             message = Message("orders", body.encode(), keys=(body,))
             try:
                 if number % 2:

@@ -225,8 +225,10 @@ async def test_a_rolling_upgrade_and_a_rollback_lose_no_message_and_no_broker(
             assert await producer.stop() == 0
         await eventually(lambda: fleet.sent() <= fleet.consumed(), seconds=PATIENCE_SECONDS)
         assert [line for each in fleet.producers for line in each.lines("failed")] == []
-        # A group whose offsets or members were lost would begin again at each step.
         assert fleet.times_consumed().total() < 1.5 * len(fleet.consumed())
+        for agent in fleet.agents:
+            loaded = agent.said("offsets loaded")
+            assert [each["offsets"] > 0 for each in loaded] == [False, True, True], "each found the other's offsets"
         # Questions about the time before the rollback: the rows are the newer version's.
         at = at_the_top.isoformat(timespec="seconds")
         why = await fleet.ctl(old, "--namesrv", fleet.addrs[0], "why", "broker-a", "--at", at)
