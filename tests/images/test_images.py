@@ -49,7 +49,7 @@ class NameServer:
     def routes(self, topic: str) -> list[str]:
         """Return the broker names that serve a topic."""
         command = ["pointsmanctl", f"--namesrv=127.0.0.1:{self.port}", "--output=json", "route", topic]
-        found = json.loads(self.podman("exec", self.name, *command, codes=(0, 1, 2)))
+        found = json.loads(self.podman("exec", self.name, *command, codes=(0, 1, 2)) or "{}")  # nothing: no such topic
         return [broker["brokerName"] for broker in found.get("brokerDatas", ())]
 
     def stop(self) -> int:
