@@ -251,4 +251,6 @@ test-images: setup helm ## Build the images with podman on a base of Debian SUIT
 
 .PHONY: clean
 clean: ## Remove what was built, but not .venv
+	@# Podman leaves its folder mounted.
+	@! mountpoint -q .build/podman/images/overlay || umount --recursive .build/podman/images/overlay
 	rm -rf .build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
