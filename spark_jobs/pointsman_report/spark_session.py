@@ -14,6 +14,8 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 MIN_MB, MAX_MB = 1_024, 8_192
 GZIP_RATIO = 10
 """A history file is about ten times as large as its gzip."""
+_FOLDER_DAY = re.compile(r"/dt=(\d{4}-\d{2}-\d{2})/")
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 MIN_JAVA = 17
 SMALL_BYTES = 8 * 2**20
@@ -121,26 +124,35 @@ def _memory_bytes() -> int:
         return machine
 
 
-def is_below(most: int, folders: Iterable[Path], *, since: float = 0.0) -> bool:
-    """Return whether the files below the folders have fewer than ``most`` bytes, unpacked; False without a folder.
+@dataclass(frozen=True)
+class Seen:
+    """Files that a run does not read: the last run read them, and they are of days before those that are computed."""
 
-    Only files that arrived ``since`` this Unix time count.
-    """
+    ledger: Path
+    """Written by the last run, which read what had arrived before."""
+    first_day: date
+    """The first day that is computed; rows of the day before may belong to it."""
+
+    def ended_at(self) -> float:
+        """Return the Unix time of the newest file of the ledger; 0 without one."""
+        # st_ctime and not st_mtime: a copy keeps the time of its original.
+        return max((found.st_ctime for _, found in _files(self.ledger)), default=0.0)
+
+
+def is_below(most: int, folders: Iterable[Path], *, seen: Seen | None = None) -> bool:
+    """Return whether the files below the folders have fewer than ``most`` bytes, unpacked; False without a folder."""
     known, total = False, 0
+    since = seen.ended_at() if seen is not None else 0.0
+    from_day = f"{seen.first_day - timedelta(days=1)}" if seen is not None else ""
     for folder in folders:
         known = True
-        for name, found in _files(folder):
-            if found.st_ctime >= since:
-                total += found.st_size * (GZIP_RATIO if name.endswith(".gz") else 1)
+        for path, found in _files(folder):
+            day = _FOLDER_DAY.search(path)
+            if found.st_ctime >= since or day is None or day[1] >= from_day:
+                total += found.st_size * (GZIP_RATIO if path.endswith(".gz") else 1)
             if total >= most:
                 return False
     return known
-
-
-def _newest_arrival(folder: Path) -> float:
-    """Return the Unix time at which the newest file of a folder arrived on this disk; 0 without a file."""
-    # st_ctime and not st_mtime: a copy keeps the time of its original.
-    return max((found.st_ctime for _, found in _files(folder)), default=0.0)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -148,7 +160,7 @@ def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     for path, _, names in os.walk(folder, followlinks=True):
         for name in names:
             try:
-                yield name, (Path(path) / name).stat()
+                yield f"{path}/{name}", (Path(path) / name).stat()
             except OSError:
                 # Compressed or removed in the meantime.
                 continue
@@ -191,14 +203,13 @@ def spark_session(
     memory: str | None = None,
     reads: Iterable[Path] = (),
     days: int = 1,
-    has_read: Path | None = None,
+    seen: Seen | None = None,
     over: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """Open a session, and stop it afterwards unless it existed before.
 
     ``memory``, the size of what the run ``reads`` and the number of ``days`` that it computes determine the settings of
-    a local session; ``has_read``: written by the last run, which read what had arrived before. ``over`` overrides
-    settings.
+    a local session, without what was ``seen``; ``over`` overrides settings.
 
     Raises:
         ModuleNotFoundError: pyspark is missing.
@@ -221,7 +232,7 @@ def spark_session(
         # Without a JVM a SparkConf is empty; PySpark has no public way to connect to the one that spark-submit started.
         SparkContext._ensure_initialized()  # noqa: SLF001
         submitted = SparkConf()
-    settings = settings_for(master, memory=memory, reads=reads, days=days, has_read=has_read, submitted=submitted)
+    settings = settings_for(master, memory=memory, reads=reads, days=days, seen=seen, submitted=submitted)
     if is_local(master, submitted):
         # Even with the driver's address set, Java resolves the machine's name.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -250,14 +261,14 @@ def settings_for(
     memory: str | None,
     reads: Iterable[Path],
     days: int = 1,
-    has_read: Path | None = None,
+    seen: Seen | None = None,
     submitted: SparkConf | None,
 ) -> dict[str, str]:
     """Choose the settings of a session, without those given to spark-submit."""
     settings = dict(SETTINGS)
     if is_local(master, submitted):
         settings |= LOCAL_SETTINGS | {"spark.driver.memory": memory or default_memory()}
-        is_less = partial(is_below, folders=list(reads), since=_newest_arrival(has_read) if has_read else 0.0)
+        is_less = partial(is_below, folders=list(reads), seen=seen)
         if is_less(min(SMALL_BYTES, SMALL_BROKER_DAYS * BROKER_BYTES // days)):
             settings |= SMALL_SETTINGS
         elif is_less(min(ONE_COMPILER_BYTES, ONE_COMPILER_BROKER_DAYS * BROKER_BYTES // days)):

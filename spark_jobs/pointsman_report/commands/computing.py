@@ -24,6 +24,7 @@ from pointsman_report.commands.arguments import (
 )
 from pointsman_report.commands.running import Log, as_json, as_lines, running
 from pointsman_report.parameters import Parameters
+from pointsman_report.spark_session import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,9 @@ def _compute(
     now = arguments.today(parameters.report)
     if last_day > now:
         raise click.UsageError(f"{last_day} is in the future: today is {now} in {parameters.report.timezone}")
-    days, has_read = (last_day - first_day).days + 1, None if reread else f"{job.warehouse}/ingested_files"
-    with running(options, reads=job.history, days=days, has_read=has_read) as (spark, log):
+    days, warehouse = (last_day - first_day).days + 1, arguments.local_path(job.warehouse)
+    seen = None if reread or warehouse is None else Seen(warehouse / "ingested_files", first_day)
+    with running(options, reads=job.history, days=days, seen=seen) as (spark, log):
         # Imported late: pyspark may be missing, which `running` reports in one line.
         from pointsman_report.jobs.days import Request, compute_and_report  # noqa: PLC0415
         from pointsman_report.report.chat_message import body  # noqa: PLC0415

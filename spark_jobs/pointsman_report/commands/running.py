@@ -25,7 +25,7 @@ from pointsman_report.commands.arguments import (
     checked_warehouse,
     local_path,
 )
-from pointsman_report.spark_session import spark_session
+from pointsman_report.spark_session import Seen, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,11 +122,11 @@ class Progress:
 
 @contextmanager
 def running(
-    options: SparkOptions, *, reads: Iterable[str], days: int = 1, has_read: str | None = None
+    options: SparkOptions, *, reads: Iterable[str], days: int = 1, seen: Seen | None = None
 ) -> Iterator[tuple[SparkSession, Log]]:
     """Open the session of a command that reads these folders and computes ``days``; yields it and its log function.
 
-    ``has_read``: a folder that the last such command wrote, which read what had arrived before.
+    ``seen``: files that do not count for its settings.
 
     Raises:
         ModuleNotFoundError: pyspark is missing.
@@ -141,7 +141,7 @@ def running(
         memory=options.memory,
         reads=local,
         days=days,
-        has_read=local_path(has_read) if has_read is not None else None,
+        seen=seen,
         over=dict(options.conf),
     )
     with session as spark, Progress(spark, quiet=options.quiet) as progress:

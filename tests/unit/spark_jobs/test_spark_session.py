@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from pointsman_report.spark_session import (
     SETTINGS,
     SMALL_BYTES,
     SMALL_SETTINGS,
+    Seen,
     default_memory,
     is_below,
     is_local,
@@ -105,19 +107,25 @@ def test_little_about_many_brokers_is_not_small_over_many_days(history: Path) ->
     assert kind(200) == (False, False)
 
 
-def test_months_that_the_last_night_read_do_not_count(history: Path, tmp_path: Path) -> None:
-    (read := tmp_path / "warehouse" / "ingested_files").mkdir(parents=True)
+def test_months_that_the_last_night_read_count_only_for_a_run_that_computes_their_days(
+    history: Path, tmp_path: Path
+) -> None:
+    (ledger := tmp_path / "warehouse" / "ingested_files").mkdir(parents=True)
+    (months := history / "raw" / "dt=2026-03-02").mkdir(parents=True)
 
-    def is_small() -> bool:
-        settings = settings_for(None, memory=None, reads=[history], has_read=read, submitted=None)
+    def is_small(first_day: date) -> bool:
+        seen = Seen(ledger, first_day)
+        settings = settings_for(None, memory=None, reads=[history], seen=seen, submitted=None)
         return set(SMALL_SETTINGS) <= set(settings)
 
-    months = arrive(history / "months.jsonl", SMALL_BYTES, after=0.0)
-    assert not is_small()
-    night = arrive(read / "part.parquet", 0, after=months)
-    assert is_small()
-    arrive(history / "copied.jsonl", SMALL_BYTES, after=night)
-    assert not is_small()
+    night, again = date(2026, 3, 4), date(2026, 3, 3)
+    before = arrive(months / "a.jsonl", SMALL_BYTES, after=0.0)
+    assert not is_small(night)
+    last_night = arrive(ledger / "part.parquet", 0, after=before)
+    assert is_small(night)
+    assert not is_small(again)
+    arrive(months / "copied.jsonl", SMALL_BYTES, after=last_night)
+    assert not is_small(night)
 
 
 def arrive(path: Path, size: int, *, after: float) -> float:
