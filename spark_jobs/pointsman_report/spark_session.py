@@ -36,6 +36,8 @@ ONE_COMPILER_BYTES = 64 * 2**20
 """With less input, Java's second compiler takes more time than its code saves; measured up to 56 MB."""
 SMALL_BROKER_DAYS, ONE_COMPILER_BROKER_DAYS = 200_000, 1_000_000
 """A day has a row for each known broker in a dozen tables, however little is in the history about it."""
+LEDGER = "ingested_files"
+"""The table of files that were read; its module needs pyspark."""
 BROKER_BYTES = 300
 """A broker takes at least one row of the history, of about this size."""
 
@@ -128,15 +130,14 @@ def _memory_bytes() -> int:
 class Seen:
     """Files that a run does not read: the last run read them, and they are of days before those that are computed."""
 
-    ledger: Path
-    """Written by the last run, which read what had arrived before."""
+    warehouse: Path
     first_day: date
     """The first day that is computed; rows of the day before may belong to it."""
 
     def ended_at(self) -> float:
-        """Return the Unix time of the newest file of the ledger; 0 without one."""
+        """Return the Unix time at which the last run noted what it had read; 0 without one."""
         # st_ctime and not st_mtime: a copy keeps the time of its original.
-        return max((found.st_ctime for _, found in _files(self.ledger)), default=0.0)
+        return max((found.st_ctime for _, found in _files(self.warehouse / LEDGER)), default=0.0)
 
 
 def is_below(most: int, folders: Iterable[Path], *, seen: Seen | None = None) -> bool:

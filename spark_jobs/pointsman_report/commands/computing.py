@@ -146,7 +146,8 @@ def _compute(
     if last_day > now:
         raise click.UsageError(f"{last_day} is in the future: today is {now} in {parameters.report.timezone}")
     days, warehouse = (last_day - first_day).days + 1, arguments.local_path(job.warehouse)
-    seen = None if reread or warehouse is None else Seen(warehouse / "ingested_files", first_day)
+    # The estimate of brokers for many days needs all that the history has of them.
+    seen = Seen(warehouse, first_day) if warehouse is not None and days == 1 else None
     with running(options, reads=job.history, days=days, seen=seen) as (spark, log):
         # Imported late: pyspark may be missing, which `running` reports in one line.
         from pointsman_report.jobs.days import Request, compute_and_report  # noqa: PLC0415

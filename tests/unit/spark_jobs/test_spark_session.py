@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkConf
 
+from pointsman_report.schemas.history_tables import INGESTED_FILES
 from pointsman_report.spark_session import (
     BROKER_BYTES,
     JAVA_LOGS,
@@ -110,11 +111,11 @@ def test_little_about_many_brokers_is_not_small_over_many_days(history: Path) ->
 def test_months_that_the_last_night_read_count_only_for_a_run_that_computes_their_days(
     history: Path, tmp_path: Path
 ) -> None:
-    (ledger := tmp_path / "warehouse" / "ingested_files").mkdir(parents=True)
+    (ledger := tmp_path / "warehouse" / INGESTED_FILES).mkdir(parents=True)
     (months := history / "raw" / "dt=2026-03-02").mkdir(parents=True)
 
     def is_small(first_day: date) -> bool:
-        seen = Seen(ledger, first_day)
+        seen = Seen(ledger.parent, first_day)
         settings = settings_for(None, memory=None, reads=[history], seen=seen, submitted=None)
         return set(SMALL_SETTINGS) <= set(settings)
 
