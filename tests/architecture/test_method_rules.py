@@ -49,7 +49,10 @@ def test_routes_are_for_every_role_and_changes_for_admins() -> None:
     assert set(node_server.ROUTE_RULES.values()) == {ANY_ROLE}
     reads = {name for name in node_server.ADMIN_RULES if name.startswith(("List", "Get"))}
     others = {name: rule for name, rule in node_server.ADMIN_RULES.items() if rule != ADMINS and name not in reads}
-    assert {name: rule.roles for name, rule in others.items()} == {"SetWritePerm": BROKERS.roles}
+    assert {name: rule.roles for name, rule in others.items()} == {
+        "SetWritePerm": BROKERS.roles,
+        "RecordChange": CLIENTS.roles,
+    }
     assert agent_servicer.RULES["Drain"] == ADMINS
     assert group_servicer.RULES["PinGroup"] == group_servicer.RULES["PinQueue"] == ADMINS
 

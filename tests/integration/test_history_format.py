@@ -14,6 +14,7 @@ from pointsman.manual_clock import ManualClock
 from pointsman.v1.broker_pb2 import PROBE_STATUS_FAILING
 from pointsman.v1.registration_service_pb2 import HeartbeatRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman_namesrv.core.administration import BrokerDataChange
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.liveness import Punctuality
 from pointsman_namesrv.core.model import DataVersion, GroupKey, Reason
@@ -50,7 +51,11 @@ async def test_every_row_that_a_name_server_writes_matches_the_public_schema(
 
 
 NODES_OWN = {kind for kind in EventKind if kind.startswith("NAMESRV_")} | {EventKind.KV_CHANGED}
-OF_A_NAME = {EventKind.PERM_CHANGED, EventKind.MAINTENANCE_ON, EventKind.MAINTENANCE_OFF}
+OF_A_NAME = {
+    EventKind.PERM_CHANGED,
+    EventKind.MAINTENANCE_ON,
+    EventKind.MAINTENANCE_OFF,
+}
 OF_A_CLUSTER = {EventKind.GUARD_ON, EventKind.GUARD_OFF, EventKind.TOPIC_DELETED}
 
 
@@ -68,6 +73,12 @@ def events_of(kind: EventKind) -> list[Event]:
         return [Event(kind=kind, broker=facts(), detail=detail) for detail in (without_clock, beats.detail(now=60.0))]
     if kind is EventKind.QUEUE_STATS:
         return [Event(kind=kind, broker=facts(), detail=stats.detail()) for stats in (NOTHING_MEASURED, MEASURED)]
+    if kind is EventKind.BROKER_DATA_CHANGED:
+        one = BrokerDataChange(
+            "offsets of group g in topic t", "c1", ("a",), "t", "g", "pointsmanctl x", {"after": [1]}
+        )
+        several = BrokerDataChange("dead letters", "", ("b", "a"), "", "", "", {"before": {"n": None}, "after": 0.5})
+        return [change.event(by="jo") for change in (one, several)]
     if kind in NODES_OWN:
         return [Event(kind=kind, detail={"by": "jo"})]
     if kind in OF_A_NAME | OF_A_CLUSTER:

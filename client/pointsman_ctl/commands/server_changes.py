@@ -42,8 +42,8 @@ def change_every(invocation: Invocation, change: Query[PointsmanNameServer, Outc
     nodes: Sequence[NodeResponse[Outcome]] = invocation.query_every(change)
     if absent and any(node.response is not None for node in nodes):
         nodes = [_already_done(node, absent) for node in nodes]
-    document: Document = node_documents(nodes, _to_document)
-    return invocation.finish(nodes, document, [_line(node) for node in nodes], is_change=True)
+    document: Document = node_documents(nodes, outcome_document)
+    return invocation.finish(nodes, document, [outcome_line(node) for node in nodes], is_change=True)
 
 
 def not_there(server: PointsmanNameServer, message: str, code: str) -> RequestRejectedError:
@@ -58,11 +58,13 @@ def _already_done(node: NodeResponse[Outcome], absent: str) -> NodeResponse[Outc
     return node
 
 
-def _to_document(done: Outcome) -> Document:
+def outcome_document(done: Outcome) -> Document:
+    """Return an outcome as JSON."""
     return {"changed": done.changed, **done.facts, **({"warning": done.warning} if done.warning else {})}
 
 
-def _line(node: NodeResponse[Outcome]) -> Text:
+def outcome_line(node: NodeResponse[Outcome]) -> Text:
+    """Return an outcome, or the failure, as a line."""
     if node.response is None:
         return failure_line(node)
     warning = f" (not saved: {printable(node.response.warning)})" if node.response.warning else ""

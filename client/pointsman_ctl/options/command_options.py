@@ -9,8 +9,9 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -158,6 +159,28 @@ by_option = click.option(
 yes_option = click.option("--yes", "-y", is_flag=True, help="Skip the confirmation prompt.")
 
 
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What an operator says about a planned change."""
+
+    by: str
+    yes: bool
+    """Confirmed beforehand."""
+    dry_run: bool
+    """Only the plan is wanted."""
+
+
+def change_options(command: CommandT) -> CommandT:
+    """Add the options of a planned change, passed as ``consent``."""
+
+    @wraps(command)
+    def with_consent(*args: object, by: str, yes: bool, dry_run: bool, **values: object) -> object:
+        return command(*args, consent=Consent(by, yes, dry_run), **values)
+
+    dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+    return cast("CommandT", dry_run_option(yes_option(by_option(with_consent))))
+
+
 def _checked(kind: str, name: str) -> str:
     problem = name_problem(name)
     if problem:
@@ -196,6 +219,20 @@ class CommandGroup(click.Group):
         """Raises NoCommandError."""
         if not args and not ctx.resilient_parsing:
             raise NoCommandError("a command is missing", ctx)
+        return super().parse_args(ctx, args)
+
+
+class DefaultCommandGroup(CommandGroup):
+    """A group of commands whose first command is also what the group does if its first argument names none.
+
+    So a command that showed something got commands beside it, and is called as before. Where its own argument is the
+    name of a command, the first command must be written.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the first command in front, unless a command or the help of the group is requested."""
+        if not (args and (args[0] in self.commands or args[0] in ctx.help_option_names)):
+            args = [next(iter(self.commands)), *args]
         return super().parse_args(ctx, args)
 
 

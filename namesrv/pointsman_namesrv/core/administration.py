@@ -7,7 +7,7 @@ restart has a ``check_`` method. It raises what the change would raise now, and 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from pointsman.wire.refusals import refuse_if_any
@@ -65,6 +65,28 @@ class Change:
 
     changed: bool
     events: Events
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDataChange:
+    """A change of what brokers hold, which an operator is about to make there."""
+
+    what: str
+    cluster: str
+    broker_names: tuple[str, ...]
+    topic: str
+    group: str
+    undo: str
+    values: Mapping[str, object]
+    """``before`` and ``after``, as far as they are known."""
+
+    def event(self, *, by: str) -> Event:
+        """Return the event; it is about the broker name where only one is concerned."""
+        names = tuple(sorted(set(self.broker_names)))
+        key = GroupKey(self.cluster, names[0] if len(names) == 1 else "") if self.cluster else None
+        given = {"brokers": list(names), "topic": self.topic, "group": self.group, "undo": self.undo}
+        detail = {"what": self.what, **{name: each for name, each in given.items() if each}, **self.values, "by": by}
+        return Event(kind=EventKind.BROKER_DATA_CHANGED, reason=Reason.ADMIN, group=key, detail=detail)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,8 @@ class EventKind(StrEnum):
     GUARD_OFF = "GUARD_OFF"
     MAINTENANCE_ON = "MAINTENANCE_ON"
     MAINTENANCE_OFF = "MAINTENANCE_OFF"
+    BROKER_DATA_CHANGED = "BROKER_DATA_CHANGED"
+    """An operator changes what brokers hold: offsets, dead letters, messages, topics, groups."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pointsman.history.row_format import Row, good_row, microseconds
 
 NOT_INDEXED = frozenset({"HEARTBEAT", "HEARTBEATS", "NAMESRV_ALIVE", "QUEUE_STATS"})
 """Nine in ten rows: they are only counted."""
-STATELESS = NOT_INDEXED | {"KV_CHANGED", "TOPICS"}
+STATELESS = NOT_INDEXED | {"BROKER_DATA_CHANGED", "KV_CHANGED", "TOPICS"}
 """Rows that no state of a broker or of the name server follows from."""
 PIECE_BYTES = 256 * 1024
 _GZIP = 31

@@ -222,6 +222,15 @@ class AdminServicer(Inspection):
         self._record(_signed(done.events, who))
         return wire.EvictBrokerResponse(identity=broker_codec.to_identity(done.identity))
 
+    def record_change(
+        self, request: wire.RecordChangeRequest, caller: Caller | None = None
+    ) -> wire.RecordChangeResponse:
+        """Record a change that an operator makes at brokers."""
+        who = author(request.by, caller)
+        change = admin_codec.broker_data_change(request)
+        self._record(_signed((change.event(by=who.name),), who))
+        return wire.RecordChangeResponse(node=self._node.name, in_history=self._node.config().history.enabled)
+
     def _recorded(self, change: ChangeT, who: Author) -> ChangeT:
         """Record the events of a change in the step that makes it: its caller may have been cancelled."""
         self._record(_signed(change.events, who))

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
+from typing import Literal
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.json_format import MessageToDict, SerializeToJsonError
+from google.protobuf.struct_pb2 import Value
 
 from pointsman.config import to_toml
-from pointsman.names import MAX_BROKER_ID
+from pointsman.daemon.rpc.request_fields import by_violations
+from pointsman.names import MAX_BROKER_ID, text_problem
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.v1 import broker_pb2
-from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, field_violations, refuse_if_any, shown
 from pointsman.wire.wire_time import seconds_of
 from pointsman_namesrv.config import NameServerConfig
+from pointsman_namesrv.core.administration import BrokerDataChange
 from pointsman_namesrv.core.flap_penalties import FlapScore
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.guard import GuardMode, GuardStatus
@@ -36,6 +43,12 @@ _GUARD_MODES = {
 _TO_GUARD_MODES = {mode: value for value, mode in _GUARD_MODES.items()}
 
 
+MAX_WHAT_LENGTH = 256
+MAX_CHANGED_BROKERS = 1_000
+MAX_VALUE_BYTES = 4_096
+MAX_UNDO_LENGTH = 1_024
+_VALUES: tuple[Literal["before", "after"], ...] = ("before", "after")
+
 # --- from the wire --------------------------------------------------------------------------------------------
 
 
@@ -50,6 +63,38 @@ def broker_id_violations(broker_id: int) -> Iterator[FieldViolation]:
     """Check a position in a group that is not part of an identity."""
     if broker_id > MAX_BROKER_ID:
         yield FieldViolation("broker_id", f"must be from 0 to {MAX_BROKER_ID}, not {broker_id}")
+
+
+def broker_data_change(request: wire.RecordChangeRequest) -> BrokerDataChange:
+    """Decode a change at brokers. Raises InvalidRequest."""
+    what, names = request.what, request.broker_names
+    too_many = len(names) > MAX_CHANGED_BROKERS
+    refuse_if_any(
+        chain(
+            field_violations(
+                "what", what, text_problem(what, longest=MAX_WHAT_LENGTH) if what else "must not be empty"
+            ),
+            optional_names(cluster=request.cluster, topic=request.topic, group=request.group),
+            (FieldViolation("broker_names", f"are {len(names)}, at most {MAX_CHANGED_BROKERS} are allowed"),)
+            if too_many
+            else chain.from_iterable(name_violations(f"broker_names[{at}]", name) for at, name in enumerate(names)),
+            field_violations("undo", request.undo, text_problem(request.undo, longest=MAX_UNDO_LENGTH)),
+            by_violations(request.by),
+        )
+    )
+    values = {field: _json_value(field, getattr(request, field)) for field in _VALUES if request.HasField(field)}
+    return BrokerDataChange(what, request.cluster, tuple(names), request.topic, request.group, request.undo, values)
+
+
+def _json_value(field: str, value: Value) -> object:
+    try:
+        read = MessageToDict(value)
+    except (SerializeToJsonError, ValueError):
+        raise InvalidRequest([FieldViolation(field, "has a number that JSON does not have")]) from None
+    size = len(json.dumps(read, ensure_ascii=False).encode())
+    if size > MAX_VALUE_BYTES:
+        raise InvalidRequest([FieldViolation(field, f"is {size} bytes of JSON, at most {MAX_VALUE_BYTES} are allowed")])
+    return read
 
 
 def guard_mode_violations(value: int) -> Iterator[FieldViolation]:

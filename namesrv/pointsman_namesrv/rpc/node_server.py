@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from pointsman.clock import Clock
-from pointsman.daemon.access.access import ADMINS, ANY_ROLE, BROKERS, VIEWERS, Access, Limit, Rule, Rules
+from pointsman.daemon.access.access import ADMINS, ANY_ROLE, BROKERS, CLIENTS, VIEWERS, Access, Limit, Rule, Rules
 from pointsman.daemon.rpc.handler_table import HandlerTable
 from pointsman.daemon.rpc.listeners import DEFAULT_LISTENER
 from pointsman.daemon.rpc.rpc_server import RpcServer, Service, server_options
@@ -68,6 +68,8 @@ ADMIN_RULES: Rules = {
     "ListMaintenance": READS,
     "SetDrain": ADMINS,
     "EvictBroker": ADMINS,
+    # A client that may move the offsets of a group: a broker's agent decides that.
+    "RecordChange": Rule(CLIENTS.roles, Limit.ADMIN_CALLS),
 }
 LIVE = "live"
 """Health of the process: SERVING until it stops, in any state. For a probe that restarts the process."""

@@ -81,7 +81,7 @@ def _matched(changes: Sequence[OperatorChange], query: PageQuery) -> Iterator[Op
         if (
             (cluster and change.cluster != cluster)
             or (broker and change.broker_name != broker)
-            or (topic and change.what not in {f"topic {topic}", f"order topic {topic}"})
+            or (topic and not f" {change.what}".endswith(f" topic {topic}"))
             or (kind and change.event != kind)
             or (by and by not in {change.by, change.claimed_by})
             or (since is not None and at < since)

@@ -17,7 +17,7 @@ from pointsman.history.row_format import Row, detail_of
 CHANGES = frozenset(
     {
         *("KV_CHANGED", "PERM_CHANGED", "TOPIC_DELETED", "GUARD_ON", "GUARD_OFF"),
-        *("MAINTENANCE_ON", "MAINTENANCE_OFF", "NAMESRV_DRAINING", "UNREGISTERED"),
+        *("MAINTENANCE_ON", "MAINTENANCE_OFF", "NAMESRV_DRAINING", "UNREGISTERED", "BROKER_DATA_CHANGED"),
     }
 )
 """Events that an operator may cause."""
@@ -135,6 +135,9 @@ def _described(row: Row, detail: Mapping[str, Any]) -> tuple[str, Any, Any, str 
             return "drain", draining, not draining, _command("drain", *(["--undo"] if draining else []))
         case "TOPIC_DELETED":
             return f"topic {detail.get('topic')}", None, _UNKNOWN, None
+        case "BROKER_DATA_CHANGED":
+            undo = detail.get("undo")
+            return str(detail.get("what")), detail.get("after"), before, undo if isinstance(undo, str) else None
         case _:
             return "registration", None, _UNKNOWN, None
 

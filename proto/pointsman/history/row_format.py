@@ -51,7 +51,7 @@ STATES = ("PROVISIONAL", "UP", "SUSPECT", "PROTECTED", "OUT", "GONE")
 NOT_ROUTED = frozenset({"OUT", "GONE"})
 """States of a registered replica with a failing probe, and of a removed one."""
 
-ROUTINE = ("HEARTBEAT", "HEARTBEATS", "QUEUE_STATS", "NAMESRV_ALIVE", "KV_CHANGED")
+ROUTINE = ("HEARTBEAT", "HEARTBEATS", "QUEUE_STATS", "NAMESRV_ALIVE", "KV_CHANGED", "BROKER_DATA_CHANGED")
 """Events that do not affect routes. They show that a run continues, so they are counted but not returned."""
 REPEATED = ("CHECKPOINT", "TOPICS")
 """Events that repeat or complete what other rows about a broker say."""

@@ -681,7 +681,7 @@ class OperatorChange(_message.Message):
     SEQ_FIELD_NUMBER: _builtins.int
     event: _builtins.str
     """Its event in the history: KV_CHANGED, PERM_CHANGED, TOPIC_DELETED, GUARD_ON, GUARD_OFF, MAINTENANCE_ON,
-    MAINTENANCE_OFF, NAMESRV_DRAINING or UNREGISTERED.
+    MAINTENANCE_OFF, NAMESRV_DRAINING, UNREGISTERED or BROKER_DATA_CHANGED.
     """
     what: _builtins.str
     """The setting: `key NAME of NAMESPACE`, `order topic NAME`, `guard`, `write permission`, ..."""
@@ -2368,3 +2368,89 @@ class EvictBrokerResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EvictBrokerResponse: _TypeAlias = EvictBrokerResponse  # noqa: Y015
+
+@_typing.final
+class RecordChangeRequest(_message.Message):
+    """A change of what brokers hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHAT_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAMES_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    UNDO_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    what: _builtins.str
+    """What changes, for operators, e.g. `offsets of group billing in topic orders`: 1 to 256 characters."""
+    cluster: _builtins.str
+    """Cluster; empty: none, or several."""
+    topic: _builtins.str
+    """Topic; empty: none, or several."""
+    group: _builtins.str
+    """Consumer group; empty: none."""
+    undo: _builtins.str
+    """The command that restores the old value, at most 1,024 characters; empty: there is none."""
+    by: _builtins.str
+    """Author of the change."""
+    @_builtins.property
+    def broker_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The brokers concerned, at most 1,000."""
+
+    @_builtins.property
+    def after(self) -> _struct_pb2.Value:
+        """The new value, at most 4,096 bytes of JSON; absent: there is none."""
+
+    @_builtins.property
+    def before(self) -> _struct_pb2.Value:
+        """The old value, at most 4,096 bytes of JSON; absent: it is not known."""
+
+    def __init__(
+        self,
+        *,
+        what: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        broker_names: _abc.Iterable[_builtins.str] | None = ...,
+        topic: _builtins.str = ...,
+        group: _builtins.str = ...,
+        after: _struct_pb2.Value | None = ...,
+        before: _struct_pb2.Value | None = ...,
+        undo: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "broker_names", b"broker_names", "by", b"by", "cluster", b"cluster", "group", b"group", "topic", b"topic", "undo", b"undo", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordChangeRequest: _TypeAlias = RecordChangeRequest  # noqa: Y015
+
+@_typing.final
+class RecordChangeResponse(_message.Message):
+    """The record."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    IN_HISTORY_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Node name of the responding server."""
+    in_history: _builtins.bool
+    """Whether it has a history: false, only the events of this run have the change."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        in_history: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["in_history", b"in_history", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordChangeResponse: _TypeAlias = RecordChangeResponse  # noqa: Y015

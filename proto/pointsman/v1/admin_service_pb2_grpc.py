@@ -145,6 +145,11 @@ class AdminServiceStub(object):
                 request_serializer=pointsman_dot_v1_dot_admin__service__pb2.EvictBrokerRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.EvictBrokerResponse.FromString,
                 _registered_method=True)
+        self.RecordChange = channel.unary_unary(
+                '/pointsman.v1.AdminService/RecordChange',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.RecordChangeRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.RecordChangeResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -324,6 +329,14 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecordChange(self, request, context):
+        """Records that an operator changes what brokers hold: offsets, dead letters, messages, topics, groups. It changes
+        nothing here: the operator's program makes the change at the brokers after this call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -436,6 +449,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.EvictBroker,
                     request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.EvictBrokerRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_admin__service__pb2.EvictBrokerResponse.SerializeToString,
+            ),
+            'RecordChange': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordChange,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.RecordChangeRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.RecordChangeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1033,6 +1051,33 @@ class AdminService(object):
             '/pointsman.v1.AdminService/EvictBroker',
             pointsman_dot_v1_dot_admin__service__pb2.EvictBrokerRequest.SerializeToString,
             pointsman_dot_v1_dot_admin__service__pb2.EvictBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordChange(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/RecordChange',
+            pointsman_dot_v1_dot_admin__service__pb2.RecordChangeRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.RecordChangeResponse.FromString,
             options,
             channel_credentials,
             insecure,

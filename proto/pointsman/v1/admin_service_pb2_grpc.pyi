@@ -106,6 +106,10 @@ class AdminServiceStub:
     """Removes one registration immediately; a running agent registers again with its next heartbeat. A broker that was lost
     is retired: it no longer counts as down. NOT_FOUND: neither is known.
     """
+    RecordChange: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.RecordChangeRequest, _admin_service_pb2.RecordChangeResponse]
+    """Records that an operator changes what brokers hold: offsets, dead letters, messages, topics, groups. It changes
+    nothing here: the operator's program makes the change at the brokers after this call.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -184,6 +188,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     EvictBroker: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.EvictBrokerRequest, _admin_service_pb2.EvictBrokerResponse]  # type: ignore[assignment]
     """Removes one registration immediately; a running agent registers again with its next heartbeat. A broker that was lost
     is retired: it no longer counts as down. NOT_FOUND: neither is known.
+    """
+    RecordChange: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.RecordChangeRequest, _admin_service_pb2.RecordChangeResponse]  # type: ignore[assignment]
+    """Records that an operator changes what brokers hold: offsets, dead letters, messages, topics, groups. It changes
+    nothing here: the operator's program makes the change at the brokers after this call.
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -392,6 +400,16 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_service_pb2.EvictBrokerResponse, _abc.Awaitable[_admin_service_pb2.EvictBrokerResponse]]:
         """Removes one registration immediately; a running agent registers again with its next heartbeat. A broker that was lost
         is retired: it no longer counts as down. NOT_FOUND: neither is known.
+        """
+
+    @_abc_1.abstractmethod
+    def RecordChange(
+        self,
+        request: _admin_service_pb2.RecordChangeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.RecordChangeResponse, _abc.Awaitable[_admin_service_pb2.RecordChangeResponse]]:
+        """Records that an operator changes what brokers hold: offsets, dead letters, messages, topics, groups. It changes
+        nothing here: the operator's program makes the change at the brokers after this call.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

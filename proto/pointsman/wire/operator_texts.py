@@ -39,6 +39,7 @@ _EVENTS: Mapping[str, str] = {
     "GUARD_OFF": "the guard of its cluster is off",
     "MAINTENANCE_ON": "a maintenance window opened: departures are planned",
     "MAINTENANCE_OFF": "a maintenance window closed",
+    "BROKER_DATA_CHANGED": "an operator changed what brokers hold",
     "NAMESRV_STARTED": "this name server started",
     "NAMESRV_STOPPED": "this name server stopped",
 }

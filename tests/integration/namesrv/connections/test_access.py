@@ -157,6 +157,9 @@ async def test_each_role_reads_routes_and_only_an_admin_what_operators_see(peer:
     await register(peer, tokens.header("broker-a"))
     for name in ("ops", "app", "broker-b"):
         await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders"), metadata=tokens.header(name))
+    record = admin.RecordChangeRequest(what="x")
+    refused = await refusal_of(peer.admin.RecordChange(record, metadata=tokens.header("broker-a")))
+    assert refused.status is StatusCode.PERMISSION_DENIED
     for name in ("app", "broker-a"):
         refused = await refusal_of(peer.admin.GetNodeInfo(admin.GetNodeInfoRequest(), metadata=tokens.header(name)))
         assert refused.status is StatusCode.PERMISSION_DENIED
@@ -303,6 +306,8 @@ async def test_the_history_has_the_authenticated_author_and_the_claimed_one(
     await peer.admin.PutKv(put, metadata=tokens.header("ops"))
     evict = admin.EvictBrokerRequest(cluster="c1", broker_name="a", by="bob")
     await peer.admin.EvictBroker(evict, metadata=tokens.header("ops"))
+    moved = admin.RecordChangeRequest(what="offsets of group g in topic orders", group="g", by="eve")
+    await peer.admin.RecordChange(moved, metadata=tokens.header("app"))
 
     def authors() -> list[tuple[str, str, str]]:
         return [
@@ -318,6 +323,7 @@ async def test_the_history_has_the_authenticated_author_and_the_claimed_one(
         ("NAMESRV_DRAINING", "ops", ""),
         ("KV_CHANGED", "ops", "alice"),
         ("UNREGISTERED", "ops", "bob"),
+        ("BROKER_DATA_CHANGED", "app", "eve"),
     ]
     await eventually(lambda: authors() == expected, clock=clock, step=1.0)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Value
 from grpc import StatusCode
 
 from pointsman.manual_clock import ManualClock
@@ -207,6 +209,19 @@ LONG_BY = "x" * 129
         ("SetMaintenance", admin.SetMaintenanceRequest(cluster="c1", duration=Duration(seconds=2**62)), ["duration"]),
         ("SetDrain", admin.SetDrainRequest(draining=True, by=LONG_BY), ["by"]),
         ("EvictBroker", admin.EvictBrokerRequest(broker_id=2**31), ["cluster", "broker_name", "broker_id"]),
+        (
+            "RecordChange",
+            admin.RecordChangeRequest(topic="!", group="a b", by=LONG_BY),
+            ["what", "topic", "group", "by"],
+        ),
+        (
+            "RecordChange",
+            admin.RecordChangeRequest(what="x" * 257, cluster="!", broker_names=["a", "b c"], undo="x" * 1_025),
+            ["what", "cluster", "broker_names[1]", "undo"],
+        ),
+        ("RecordChange", admin.RecordChangeRequest(what="x", broker_names=["a"] * 1_001), ["broker_names"]),
+        ("RecordChange", admin.RecordChangeRequest(what="x", before=Value(string_value="x" * 4_095)), ["before"]),
+        ("RecordChange", admin.RecordChangeRequest(what="x", after=Value(number_value=math.nan)), ["after"]),
         ("ListBrokers", admin.ListBrokersRequest(cluster="a b", broker_name="!"), ["cluster", "broker_name"]),
         ("ListBrokers", admin.ListBrokersRequest(page_size=1_001), ["page_size"]),
         ("ListBrokers", admin.ListBrokersRequest(page_token="c1/a"), ["page_token"]),

@@ -117,7 +117,7 @@ async def test_of_very_many_changes_the_newest_are_shown_with_the_way_to_the_oth
         ({"broker": "a b"}, "broker may hold only letters, digits and %|_-.+: 'a b'"),
         ({"cluster": MARKUP}, "cluster may hold only letters"),
         ({"by": "x" * 129}, "at most 128 are allowed: 'xxx"),
-        ({"kind": "EXPIRED"}, "kind must be one of GUARD_OFF, GUARD_ON"),
+        ({"kind": "EXPIRED"}, "kind must be one of BROKER_DATA_CHANGED, GUARD_OFF"),
         ({"since": "yesterday"}, "since must be a time such as 2026-11-27T03:12Z, not 'yesterday'"),
         ({"until": "1969-12-31"}, "until must be set, to a time after 1970, not 1969-12-31T00:00:00+00:00"),
         (

@@ -96,7 +96,7 @@ def test_changes_are_filtered(parameters: dict[str, str], minutes: list[int]) ->
 
 
 def test_a_kind_that_is_not_of_a_change_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"kind must be one of GUARD_OFF, .*, not 'EXPIRED'"):
+    with pytest.raises(InvalidRequest, match=r"kind must be one of BROKER_DATA_CHANGED, .*, not 'EXPIRED'"):
         page({"kind": "EXPIRED"})
 
 

@@ -129,3 +129,15 @@ def test_who_the_request_names_is_kept_beside_who_it_was() -> None:
     found = change("NAMESRV_DRAINING", draining=True, by="token ops", claimed_by="ann")
     assert found is not None
     assert (found.by, found.claimed_by) == ("token ops", "ann")
+
+
+def test_a_change_at_brokers_states_itself_what_it_is_and_what_undoes_it() -> None:
+    what = "offsets of group billing in topic orders"
+    undo = "pointsmanctl offsets reset billing orders --to 7"
+    found = change("BROKER_DATA_CHANGED", CLUSTER, what=what, after={"0": 9}, before={"0": 7}, undo=undo, by="ann")
+    bare = change("BROKER_DATA_CHANGED", CLUSTER, what=what, by="ann")
+
+    assert found is not None
+    assert bare is not None
+    assert (found.what, found.after, found.before, found.undo) == (what, {"0": 9}, {"0": 7}, undo)
+    assert (bare.after, bare.is_before_known, bare.undo) == (None, False, None)
