@@ -82,7 +82,9 @@ def broker_data_change(request: wire.RecordChangeRequest) -> BrokerDataChange:
             by_violations(request.by),
         )
     )
-    values = {field: _json_value(field, getattr(request, field)) for field in _VALUES if request.HasField(field)}
+    values: dict[str, object] = {
+        field: _json_value(field, getattr(request, field)) for field in _VALUES if request.HasField(field)
+    }
     return BrokerDataChange(what, request.cluster, tuple(names), request.topic, request.group, request.undo, values)
 
 
