@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterator, MutableMapping, Sequence
+from importlib import import_module
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
+import pointsman_client
 from pointsman.names import printable
-from pointsman_client import PointsmanError
 from pointsman_ctl import __version__
-from pointsman_ctl.commands import (
-    broker_commands,
-    change_commands,
-    diff_command,
-    doctor_command,
-    drain_broker_command,
-    group_commands,
-    guard_commands,
-    kv_commands,
-    node_commands,
-    offset_commands,
-    past_commands,
-    pin_commands,
-    queue_commands,
-    route_commands,
-    top_command,
-    wait_command,
-    watch_command,
-    why_command,
-)
+from pointsman_ctl.options import DEFAULT_TIMEOUT_SECONDS
 from pointsman_ctl.options.access_options import ACCESS_OPTIONS, access_options, read_access
 from pointsman_ctl.options.command_options import (
     OUTPUT,
@@ -39,15 +22,6 @@ from pointsman_ctl.options.command_options import (
     add_shared_options,
     read_name_servers,
     read_seconds,
-)
-from pointsman_ctl.options.invocation import DEFAULT_TIMEOUT_SECONDS, Invocation
-from pointsman_ctl.output.error_report import (
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_USAGE,
-    ErrorReport,
-    exit_code_of,
-    to_error_report,
 )
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
@@ -103,70 +77,140 @@ def options(ctx: click.Context) -> None:
     click.echo(ctx.get_help())
 
 
-TASKS: tuple[tuple[str, tuple[click.Command, ...]], ...] = (
+class Entry(NamedTuple):
+    """A command in the help: its module is imported when it is used, so that no command waits for the others."""
+
+    name: str
+    module: str
+    """In ``pointsman_ctl.commands``; it has the command as ``name``, with ``_`` for ``-``."""
+    summary: str
+    """The first sentence of its help."""
+
+    def load(self) -> click.Command:
+        """Import the command."""
+        module = import_module(f"pointsman_ctl.commands.{self.module}")
+        command: click.Command = getattr(module, self.name.replace("-", "_"))
+        add_shared_options(command)
+        return command
+
+
+TASKS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
     (
         "Topics and brokers",
         (
-            doctor_command.doctor,
-            broker_commands.brokers,
-            why_command.why,
-            past_commands.events,
-            broker_commands.flapping,
-            route_commands.clusters,
-            route_commands.topics,
-            route_commands.route,
-            watch_command.watch,
-            wait_command.wait,
-            broker_commands.watchers,
-            top_command.top,
+            Entry("doctor", "doctor_command", "Find what is wrong, the worst first, and what to do."),
+            Entry("brokers", "broker_commands", "Show every broker's state at each name server."),
+            Entry("why", "why_command", "Explain the state of BROKER and its past outages."),
+            Entry("events", "past_commands", "Show events of the history, oldest first."),
+            Entry("flapping", "broker_commands", "List flapping brokers, the worst first."),
+            Entry("clusters", "route_commands", "List clusters and their brokers."),
+            Entry("topics", "route_commands", "List topic names, one per line."),
+            Entry("route", "route_commands", "Show the queues and brokers of TOPIC."),
+            Entry("watch", "watch_command", "Print the route of each TOPIC, then every change."),
+            Entry("wait", "wait_command", "Wait for a route, a broker's state, or READY name servers."),
+            Entry("watchers", "broker_commands", "List the clients that watch TOPIC at each server."),
+            Entry("top", "top_command", "Monitor name servers and brokers live."),
         ),
     ),
     (
         "Consumer groups",
         (
-            group_commands.groups,
-            group_commands.group,
-            queue_commands.queues,
-            offset_commands.offsets,
-            offset_commands.locks,
-            pin_commands.pin,
-            pin_commands.unpin,
+            Entry("groups", "group_commands", "List consumer groups."),
+            Entry("group", "group_commands", "Show the members of a consumer group."),
+            Entry("queues", "queue_commands", "List the busiest topics and queues, and what to do."),
+            Entry("offsets", "offset_commands", "Show committed offsets and lag of consumer groups."),
+            Entry("locks", "offset_commands", "Show the queue locks of consumers."),
+            Entry("pin", "pin_commands", "Assign queues of GROUP to some members for a time."),
+            Entry("unpin", "pin_commands", "End the pins of GROUP; all members share its queues again."),
         ),
     ),
     (
         "Maintenance and outages",
         (
-            drain_broker_command.drain_broker,
-            guard_commands.maintenance,
-            change_commands.wipe_write_perm,
-            change_commands.add_write_perm,
-            change_commands.evict,
-            guard_commands.guard,
+            Entry("drain-broker", "drain_broker_command", "Take a broker out of service before you stop it."),
+            Entry("maintenance", "guard_commands", "Schedule maintenance; departures are not outages."),
+            Entry("wipe-write-perm", "change_commands", "Stop writes to BROKER: remove its write permission."),
+            Entry("add-write-perm", "change_commands", "Allow writes to BROKER again."),
+            Entry("evict", "change_commands", "Retire one broker that will not return."),
+            Entry("guard", "guard_commands", "Show or set the expiry guard of a cluster."),
         ),
     ),
     (
         "Name servers",
-        (node_commands.health, node_commands.info, diff_command.diff, past_commands.changes, change_commands.drain),
+        (
+            Entry("health", "node_commands", "Check that every name server is READY; exit 1 if not."),
+            Entry("info", "node_commands", "Show version, state and sizes of each name server."),
+            Entry("diff", "diff_command", "Compare two name servers, or a client with name servers."),
+            Entry("changes", "past_commands", "Show what operators changed, oldest first."),
+            Entry("drain", "change_commands", "Move the clients of a name server to others."),
+        ),
     ),
-    ("Configuration", (kv_commands.order_topic, kv_commands.kv, change_commands.delete_topic)),
+    (
+        "Configuration",
+        (
+            Entry("order-topic", "kv_commands", "Show and change order topics."),
+            Entry("kv", "kv_commands", "Show and change RocketMQ's key-value configuration."),
+            Entry("delete-topic", "change_commands", "Delete TOPIC from the name servers."),
+        ),
+    ),
 )
 """In the order of the help."""
+
+
+class CommandsOnDemand(MutableMapping[str, click.Command]):
+    """Commands by name, each loaded when it is read."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = {entry.name: entry for entry in entries}
+        self._loaded: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            self._loaded[name] = self._entries[name].load()
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._loaded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(chain(self._entries, self._loaded)))
+
+    def __len__(self) -> int:
+        return len(self._entries.keys() | self._loaded)
 
 
 class CommandsByTask(click.Group):
     """A group whose help lists the commands by task, without blank lines, so that it fits on a screen."""
 
+    def __init__(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401  # click's
+        super().__init__(*args, **settings)
+        self.commands = CommandsOnDemand([entry for _, entries in TASKS for entry in entries])
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands of each task; the command ``options`` shows the options."""
         del ctx
-        width = max(len(name) for name in self.commands)
-        for task, commands in TASKS:
+        width = max(map(len, self.commands))
+        for task, entries in TASKS:
             formatter.write_heading(task)
             with formatter.indentation():
-                limit = formatter.width - width - 4
-                rows = [((command.name or "").ljust(width), command.get_short_help_str(limit)) for command in commands]
-                formatter.write_dl(rows)
+                formatter.write_dl([(entry.name.ljust(width), entry.summary) for entry in entries])
         formatter.write_text("Exit codes: 0 done, 1 failed, 2 usage, 3 timeout; see `pointsmanctl options`.")
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin so; no command is loaded."""
+        summaries = {entry.name: entry.summary for _, entries in TASKS for entry in entries}
+        summaries["options"] = options.get_short_help_str(limit=100)
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        return [
+            *(CompletionItem(name, help=summaries[name]) for name in names),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ]
 
 
 @click.group(
@@ -201,33 +245,41 @@ def cli(ctx: click.Context, /, namesrv: tuple[str, ...], output: str, timeout: f
     Inspect and administer name servers, brokers and consumer groups.
     Examples:  pointsmanctl --namesrv ns1:9876,ns2:9876 brokers
     """
+    from pointsman_ctl.options.invocation import Invocation  # noqa: PLC0415  # gRPC: not for --version, help, usage
+
     ctx.obj = Invocation(namesrv, output, timeout, read_access(access))
 
 
-for _, _commands in TASKS:
-    for _command in _commands:
-        cli.add_command(_command)
-        add_shared_options(_command)
 cli.add_command(options)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
-    output = _requested_output(arguments)
     try:
         code = cli.main(args=list(arguments) or ["--help"], prog_name="pointsmanctl", standalone_mode=False)
-    except click.Abort:
-        return EXIT_INTERRUPTED
-    except click.ClickException as error:
+    except Exception as error:  # noqa: BLE001  # raised again where it is not one that commands raise
+        return _failed(error, _requested_output(arguments))
+    return code if isinstance(code, int) else 0
+
+
+def _failed(error: Exception, output: str) -> int:
+    # With gRPC's statuses: a run that ends well without a server does not import them.
+    from pointsman_ctl.output import error_report  # noqa: PLC0415
+
+    if isinstance(error, click.Abort):
+        return error_report.EXIT_INTERRUPTED
+    if isinstance(error, click.ClickException):
         click.echo(_usage(error, output), err=True)
-        return EXIT_USAGE
-    except PointsmanError as error:
-        click.echo(to_error_report(error).render(output), err=True)
-        return exit_code_of(error)
-    return code if isinstance(code, int) else EXIT_OK
+        return error_report.EXIT_USAGE
+    if isinstance(error, pointsman_client.PointsmanError):
+        click.echo(error_report.to_error_report(error).render(output), err=True)
+        return error_report.exit_code_of(error)
+    raise error
 
 
 def _usage(error: click.ClickException, output: str) -> str:
+    from pointsman_ctl.output.error_report import ErrorReport  # noqa: PLC0415
+
     context = error.ctx if isinstance(error, click.UsageError) else None
     if isinstance(error, NoCommandError) and context and output != "json":
         return context.get_help()

@@ -48,6 +48,7 @@ OTHER_TREES = {"bench", "deploy"}
 """What is tested there is no package."""
 WITHOUT_MODULE = {
     "client/test_bad_input.py": "what every class of the package refuses before it connects",
+    "client/test_public_names.py": "the names of the package itself",
     "client/sync/test_parity.py": "the blocking classes as a whole beside the async ones",
 }
 

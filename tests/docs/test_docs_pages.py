@@ -133,7 +133,7 @@ def first_cells() -> set[str]:
 def test_every_error_of_the_client_is_explained_with_its_code() -> None:
     found = [
         each
-        for each in map(vars(pointsman_client).get, pointsman_client.__all__)
+        for each in (getattr(pointsman_client, name) for name in pointsman_client.__all__)
         if isinstance(each, type) and issubclass(each, PointsmanError)
     ]
     assert len(found) > 30

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pointsman.wire.credentials import CredentialsError, read_file
-from pointsman_client import AccessKey, Credentials
-from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
+import pointsman_client
+from pointsman.wire.credentials import Credentials, CredentialsError, read_file
+
+if TYPE_CHECKING:
+    from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
 
@@ -37,10 +39,12 @@ class Access:
 
     credentials: Credentials = field(default_factory=Credentials)
     rocketmq_tls: bool = False
-    access_key: AccessKey | None = None
+    access_key: pointsman_client.AccessKey | None = None
 
     def to_rocketmq(self, *, with_tls: bool) -> RocketmqAccess:
         """Return the access to RocketMQ's servers; ``with_tls``: with TLS if Pointsman's servers would have it."""
+        from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess  # noqa: PLC0415  # imports gRPC
+
         uses_tls = self.rocketmq_tls or (with_tls and self.credentials.uses_tls)
         return RocketmqAccess(_tls_context(self.credentials) if uses_tls else None, self.access_key)
 
@@ -75,7 +79,7 @@ def read_access(values: Mapping[str, Any]) -> Access:
     return Access(credentials, values["rocketmq_tls"], access_key)
 
 
-def _read_access_key(file: str) -> AccessKey:
+def _read_access_key(file: str) -> pointsman_client.AccessKey:
     """Read the part of YAML that a file for mqadmin needs. Errors have no text of the file: it is secret."""
     fields: dict[str, str] = {}
     try:
@@ -95,7 +99,7 @@ def _read_access_key(file: str) -> AccessKey:
     missing = [key for key in ("accessKey", "secretKey") if not fields.get(_KEYS[key])]
     if missing:
         raise CredentialsError(f"access_key_file: {file} has no {' and no '.join(missing)}")
-    return AccessKey(**fields)
+    return pointsman_client.AccessKey(**fields)
 
 
 class _ContextOfOneName(ssl.SSLContext):

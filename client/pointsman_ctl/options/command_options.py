@@ -18,9 +18,7 @@ from click.core import ParameterSource
 
 from pointsman.names import MAX_BROKER_ID, name_problem, text_problem
 from pointsman.names import read_name_servers as to_name_servers
-from pointsman_ctl.options.invocation import Invocation
 from pointsman_ctl.options.name_completion import complete_clusters
-from pointsman_ctl.output.error_report import NotConfirmedError
 
 MAX_BY_LENGTH = 128
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
@@ -205,6 +203,8 @@ def confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} No terminal for the confirmation: add --yes")
     if not click.confirm(question, err=True):
+        from pointsman_ctl.output.error_report import NotConfirmedError  # noqa: PLC0415  # imports gRPC
+
         raise NotConfirmedError
 
 
@@ -262,12 +262,12 @@ def _option(
     read: Callable[[click.Context, click.Parameter, Any], Any] | None = None,
 ) -> click.Option:
     def keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
-        invocation = ctx.find_object(Invocation)
         if value is None:
             return
         change: dict[str, Any] = {field: read(ctx, param, value) if read else value}
-        if invocation is not None:
-            ctx.obj = replace(invocation, **change)
+        if ctx.obj is not None:
+            # The invocation.
+            ctx.obj = replace(ctx.obj, **change)
         else:
             # Shell completion runs no command, so there is no invocation.
             ctx.find_root().params.update(change)

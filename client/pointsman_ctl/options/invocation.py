@@ -15,6 +15,7 @@ from pointsman.names import is_rocketmq
 from pointsman.v1 import broker_pb2
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.json_document import Document
+from pointsman_ctl.options import DEFAULT_TIMEOUT_SECONDS
 from pointsman_ctl.options.access_options import Access
 from pointsman_ctl.output import output_layout
 from pointsman_ctl.output.error_report import EXIT_FAILED, EXIT_OK, ErrorReport, nodes_failed
@@ -31,7 +32,6 @@ from pointsman_ctl.servers.server_calls import (
     query_first,
 )
 
-DEFAULT_TIMEOUT_SECONDS = 3.0
 PAST_TIMEOUT_SECONDS = 35.0
 """A name server answers one question about the past at a time, each within 30 s."""
 

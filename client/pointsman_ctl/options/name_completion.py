@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
 from pointsman.names import name_problem
 from pointsman_ctl.options.access_options import read_access
-from pointsman_ctl.options.invocation import Invocation
+
+if TYPE_CHECKING:
+    from pointsman_ctl.options.invocation import Invocation
 
 COMPLETION_SECONDS = 0.5
 """Deadline for the name servers, and then for the agents."""
 MAX_NAMES = 1_000
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
-Lookup: TypeAlias = Callable[[Invocation, click.Context], Iterable[str]]
+Lookup: TypeAlias = "Callable[[Invocation, click.Context], Iterable[str]]"
 
 
 def completer(look_up: Lookup) -> Completer:
@@ -37,6 +39,8 @@ def chosen_cluster(ctx: click.Context) -> str:
 
 
 def _invocation(ctx: click.Context) -> Invocation:
+    from pointsman_ctl.options.invocation import Invocation  # noqa: PLC0415  # imports gRPC, and every command this
+
     given = ctx.find_root().params
     name_servers = given.get("name_servers") or given["namesrv"]
     return Invocation(name_servers, "table", COMPLETION_SECONDS, read_access(given))

@@ -21,7 +21,7 @@ from pointsman_client import (
     RequestRejectedError,
     TopicNotFoundError,
 )
-from pointsman_ctl.servers.rocketmq_broker import BrokerDeniedError, BrokerFailedError
+from pointsman_ctl.servers.server_calls import BrokerDeniedError, BrokerFailedError
 
 EXIT_OK = 0
 EXIT_FAILED = 1

@@ -20,8 +20,6 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.wire.error_details import ErrorDetails
 from pointsman_client import (
-    AccessDeniedError,
-    AgentFailedError,
     BrokerTimeoutError,
     BrokerUnreachableError,
     PointsmanError,
@@ -37,6 +35,7 @@ from pointsman_ctl.servers.group_bodies import (
     read_running_info,
 )
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
+from pointsman_ctl.servers.server_calls import BrokerDeniedError, BrokerFailedError
 
 MAX_CONCURRENT_CALLS = 8
 """Per broker: its pool for operators is small (``adminBrokerThreadPoolNums``, 16)."""
@@ -56,17 +55,6 @@ _JAVA = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z])|, [\w.$<>]+\(\w+\.java:\d+\)\s*$"
 _NO_MEMBERS = {Code.CONSUMER_NOT_ONLINE, Code.SUBSCRIPTION_GROUP_NOT_EXIST}
 T = TypeVar("T")
 _NAMES = {code.value: code.name for code in Code}
-
-
-class BrokerFailedError(AgentFailedError):
-    """A RocketMQ broker gave no response that can be used."""
-
-    code = "BROKER_FAILED"
-    kind = "a RocketMQ broker"
-
-
-class BrokerDeniedError(AccessDeniedError):
-    """A RocketMQ broker denied access."""
 
 
 class RocketmqBroker:

@@ -11,11 +11,11 @@ from typing import Never
 
 import grpc
 
+import pointsman_client
 from pointsman.v1 import route_service_pb2
 from pointsman_client import (
     AccessKey,
     InvalidInputError,
-    NameServerClient,
     NameServerFailedError,
     NameServersUnavailableError,
 )
@@ -82,11 +82,12 @@ class RocketmqNameServer:
         raise PointsmanRequiredError(self.addr)
 
     @asynccontextmanager
-    async def _client(self, deadline: float) -> AsyncIterator[NameServerClient]:
+    async def _client(self, deadline: float) -> AsyncIterator[pointsman_client.NameServerClient]:
         seconds = max(0.001, deadline - asyncio.get_running_loop().time())
         try:
             async with (
-                NameServerClient(
+                # Not imported above: only here the client itself is needed.
+                pointsman_client.NameServerClient(
                     self.addr,
                     lookup_timeout_seconds=seconds,
                     rocketmq_tls=self._access.tls,

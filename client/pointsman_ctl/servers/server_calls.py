@@ -12,6 +12,7 @@ from pointsman.names import is_rocketmq
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman_client import (
     AccessDeniedError,
+    AgentFailedError,
     NameServerFailedError,
     NameServersUnavailableError,
     PointsmanError,
@@ -27,6 +28,17 @@ To = Callable[[str], AnyT]
 """Returns the server at an address."""
 Query = Callable[[AnyT, float], Awaitable[ResultT]]
 """Queries one server, with a deadline for all its calls."""
+
+
+class BrokerFailedError(AgentFailedError):
+    """A RocketMQ broker gave no response that can be used."""
+
+    code = "BROKER_FAILED"
+    kind = "a RocketMQ broker"
+
+
+class BrokerDeniedError(AccessDeniedError):
+    """A RocketMQ broker denied access."""
 
 
 @asynccontextmanager

@@ -352,6 +352,73 @@ def test_the_examples_of_the_help_are_commands_that_can_be_read(
             asked.clear()
 
 
+def test_the_summaries_of_the_help_are_those_of_the_commands() -> None:
+    for _, entries in TASKS:
+        for entry in entries:
+            assert (entry.name, entry.summary) == (
+                cli.commands[entry.name].name,
+                first_sentence(cli.commands[entry.name]),
+            )
+
+
+def first_sentence(command: click.Command) -> str:
+    return command.get_short_help_str(limit=1_000)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env"),
+    [
+        (["--version"], {}),
+        (["--help"], {}),
+        ([], {"_POINTSMANCTL_COMPLETE": "bash_complete", "COMP_WORDS": "pointsmanctl ", "COMP_CWORD": "1"}),
+    ],
+)
+def test_neither_grpc_nor_rich_nor_a_command_is_imported_without_need(
+    arguments: list[str], env: dict[str, str]
+) -> None:
+    heavy = ("asyncio", "grpc", "rich", "google.protobuf", "pointsman_ctl.commands.doctor_command")
+    code = (
+        "import atexit, sys; from pointsman_ctl.__main__ import main; "
+        f"atexit.register(lambda: print([name for name in {heavy} if name in sys.modules], file=sys.stderr)); "
+        "sys.exit(main())"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (made.returncode, made.stderr) == (0, "[]\n")
+    assert made.stdout
+
+
+def test_a_command_loads_no_other_command() -> None:
+    code = (
+        "import sys; from pointsman_ctl.command_line import run; run(['kv', '--help']); "
+        "print(sorted(name for name in sys.modules if name.endswith('_command')))"
+    )
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+
+    assert made.stdout.splitlines()[-1] == "[]"
+
+
+def test_each_command_is_completed_with_its_summary(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_POINTSMANCTL_COMPLETE", "zsh_complete")
+    monkeypatch.setenv("COMP_WORDS", "pointsmanctl ")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit):
+        run([])
+    found = capsys.readouterr().out.splitlines()
+    expected = {name: first_sentence(command) for name, command in cli.commands.items()}
+
+    assert dict(zip(found[1::3], found[2::3], strict=True)) == expected
+
+
 def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 0
     assert capsys.readouterr().out.startswith("Usage: pointsmanctl [OPTIONS] COMMAND")
