@@ -14,6 +14,7 @@ from pointsman.wire.credentials import Credentials, CredentialsError, read_file
 
 if TYPE_CHECKING:
     from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
+    from pointsman_ctl.servers.stored_messages import RedisAccess
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
 
@@ -26,9 +27,13 @@ ACCESS_OPTIONS = {
     "token_file": ("token_file", "File with a bearer token; requires TLS beyond loopback."),
     "rocketmq_tls": ("", "Use TLS with RocketMQ brokers, too. Implied by TLS with rocketmq:// addresses."),
     "access_key_file": ("", "Account for RocketMQ's servers: lines accessKey: NAME and secretKey: SECRET."),
+    "redis_username": ("", "ACL user of Redis brokers, for commands that read or send messages.  [default: none]"),
+    "redis_password_file": ("", "File with the password of Redis brokers."),
+    "redis_tls": ("", "Use TLS with Redis brokers, too, with --tls-ca; certificates must have their hosts."),
 }
 """By option of the program: the field of Credentials, if any, and the help."""
-_FLAGS = {"tls", "rocketmq_tls"}
+_FLAGS = {"tls", "rocketmq_tls", "redis_tls"}
+_NAMES = {"tls_server_name", "redis_username"}
 _KEYS = {"accessKey": "access_key", "secretKey": "secret_key", "securityToken": "security_token"}
 """By key of an access key file, as in RocketMQ's ``tools.yml``: the field of AccessKey."""
 
@@ -40,6 +45,9 @@ class Access:
     credentials: Credentials = field(default_factory=Credentials)
     rocketmq_tls: bool = False
     access_key: pointsman_client.AccessKey | None = None
+    redis_username: str = ""
+    redis_password: str = field(default="", repr=False)
+    redis_tls: bool = False
 
     def to_rocketmq(self, *, with_tls: bool) -> RocketmqAccess:
         """Return the access to RocketMQ's servers; ``with_tls``: with TLS if Pointsman's servers would have it."""
@@ -49,6 +57,16 @@ class Access:
         return RocketmqAccess(_tls_context(self.credentials) if uses_tls else None, self.access_key)
 
 
+    def to_redis(self) -> RedisAccess:
+        """Return the access to Redis brokers: with TLS, their certificates must have the hosts of their addresses."""
+        from pointsman_ctl.servers.stored_messages import RedisAccess  # noqa: PLC0415  # imports gRPC
+
+        given = self.credentials
+        files = {"ssl_ca_certs": given.ca, "ssl_certfile": given.certificate, "ssl_keyfile": given.key}
+        ssl = {"ssl_check_hostname": True} | {name: file for name, file in files.items() if file}
+        return RedisAccess(self.redis_username, self.redis_password, ssl if self.redis_tls else None)
+
+
 def access_options(command: CommandT) -> CommandT:
     """Add the options, each with its environment variable."""
     for name, (_, text) in reversed(ACCESS_OPTIONS.items()):
@@ -56,7 +74,7 @@ def access_options(command: CommandT) -> CommandT:
         if name in _FLAGS:
             option = click.option(flag, is_flag=True, envvar=envvar, show_envvar=True, help=text)
         else:
-            metavar = "NAME" if name == "tls_server_name" else "FILE"
+            metavar = "NAME" if name in _NAMES else "FILE"
             option = click.option(flag, metavar=metavar, default="", envvar=envvar, show_envvar=True, help=text)
         command = option(command)
     return command
@@ -66,17 +84,25 @@ def read_access(values: Mapping[str, Any]) -> Access:
     """Return what the options give. Raises a usage error for unusable files."""
     credentials = Credentials(**{name: values[option] for option, (name, _) in ACCESS_OPTIONS.items() if name})
     problems = list(credentials.problems())
-    access_key = None
+    access_key, password = None, ""
     if values["access_key_file"]:
         try:
             access_key = _read_access_key(values["access_key_file"])
         except CredentialsError as error:
             problems += error.problems
+    if values["redis_password_file"]:
+        try:
+            password = _read_password(values["redis_password_file"])
+        except CredentialsError as error:
+            problems += error.problems
+    elif values["redis_username"]:
+        problems.append("redis_password_file: is missing; redis_username is set")
     if problems:
         options = {name or option: f"--{option.replace('_', '-')}" for option, (name, _) in ACCESS_OPTIONS.items()}
         texts = [(*problem.partition(": "),) for problem in problems]
         raise click.UsageError("; ".join(f"{options[name]}: {text}" for name, _, text in texts))
-    return Access(credentials, values["rocketmq_tls"], access_key)
+    redis = values["redis_username"], password, values["redis_tls"]
+    return Access(credentials, values["rocketmq_tls"], access_key, *redis)
 
 
 def _read_access_key(file: str) -> pointsman_client.AccessKey:
@@ -100,6 +126,18 @@ def _read_access_key(file: str) -> pointsman_client.AccessKey:
     if missing:
         raise CredentialsError(f"access_key_file: {file} has no {' and no '.join(missing)}")
     return pointsman_client.AccessKey(**fields)
+
+
+def _read_password(file: str) -> str:
+    """Read a line. Errors have no text of the file: it is secret."""
+    try:
+        password = read_file("redis_password_file", file).decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise CredentialsError(f"redis_password_file: {file} is not UTF-8") from None
+    if not password or not password.isprintable():
+        problem = "is empty" if not password else "must have one line without control characters"
+        raise CredentialsError(f"redis_password_file: {file} {problem}")
+    return password
 
 
 class _ContextOfOneName(ssl.SSLContext):

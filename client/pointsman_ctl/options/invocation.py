@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import click
@@ -31,6 +31,7 @@ from pointsman_ctl.servers.server_calls import (
     query_every,
     query_first,
 )
+from pointsman_ctl.servers.stored_messages import StoredMessages
 
 PAST_TIMEOUT_SECONDS = 35.0
 """A name server answers one question about the past at a time, each within 30 s."""
@@ -72,6 +73,22 @@ class Invocation:
     def agent_connections(self) -> AbstractAsyncContextManager[To[AgentServer]]:
         """Return the connections to agents of one run."""
         return connections(AgentServer, ChannelOpener(self.access.credentials))
+
+    @asynccontextmanager
+    async def stored_messages(self) -> AsyncIterator[StoredMessages]:
+        """Return the messages that brokers of both kinds hold; connections are closed at the end."""
+        async with self.connections() as to:
+            messages = StoredMessages(
+                to,
+                self.name_servers,
+                timeout_seconds=self.timeout_seconds,
+                rocketmq=self.rocketmq_access,
+                redis=self.access.to_redis(),
+            )
+            try:
+                yield messages
+            finally:
+                await messages.close()
 
     def query_first(self, query: Query[NameServer, ResultT]) -> ResultT:
         """Query the servers in order until one responds; they may be RocketMQ's."""

@@ -12,6 +12,10 @@ from pointsman.names import is_rocketmq, printable
 from pointsman_client import (
     AccessDeniedError,
     AgentFailedError,
+    BrokerError,
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
     ClusterNotFoundError,
     InvalidInputError,
     NameServerFailedError,
@@ -49,6 +53,7 @@ NAME_NOT_RESOLVED = "host name cannot be resolved"
 NAME_SERVER_HINT = "check that it runs, and --namesrv or POINTSMAN_NAMESRV"
 AGENT_HINT = "check that the agent runs and is reachable from here, or give another address with --agent"
 BROKER_HINT = "check that the broker runs and is reachable from here"
+REDIS_HINT = "give --redis-password-file, and --redis-username for an ACL user"
 ROCKETMQ_TLS_HINT = "give --rocketmq-tls and --tls-ca"
 ACCESS_KEY_HINT = "give --access-key-file with an account that may do this"
 AGAIN_HINT = "run the command again when all respond; repeating it is safe"
@@ -141,6 +146,8 @@ def to_error_report(error: PointsmanError) -> ErrorReport:
     if isinstance(error, (NameServerFailedError, RequestRejectedError)):
         servers = {error.addr: failure_text(error)}
         message, hint = failure_sentence(error.addr, error), _hint_of(error)
+    elif isinstance(error, BrokerError):
+        servers, hint = {error.addr: printable(error.message)}, _broker_hint_of(error)
     elif isinstance(error, BrokerClusterUnknownError):
         hint = "give --cluster; see `pointsmanctl brokers`"
     elif isinstance(error, BrokerNotFoundError):
@@ -259,6 +266,14 @@ def _common_code(failures: Mapping[str, PointsmanError], otherwise: str) -> str:
 
 def _hints(failures: Mapping[str, PointsmanError]) -> str:
     return "; ".join(filter(None, dict.fromkeys(map(_hint_of, failures.values()))))
+
+
+def _broker_hint_of(error: BrokerError) -> str:
+    if isinstance(error, (BrokerUnreachableError, BrokerTimeoutError)):
+        return BROKER_HINT
+    # The transport's advice, for callers with options.
+    is_redis_account = isinstance(error, BrokerRefusedError) and "check username and password" in error.message
+    return REDIS_HINT if is_redis_account else ""
 
 
 def _hint_of(failure: PointsmanError) -> str:

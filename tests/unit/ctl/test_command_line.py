@@ -23,6 +23,7 @@ from pointsman_ctl.options import command_options
 from pointsman_ctl.options.access_options import ACCESS_OPTIONS, read_access
 from pointsman_ctl.options.invocation import Invocation
 from pointsman_ctl.output.error_report import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_USAGE
+from pointsman_ctl.servers.stored_messages import RedisAccess
 
 PIN = ["pin", "billing", "--for", "1h"]
 
@@ -87,6 +88,8 @@ PIN = ["pin", "billing", "--for", "1h"]
         (["--namesrv", "ns1:1,rocketmq://ns2:1", "groups"], "write rocketmq:// before each address or before none"),
         (["--access-key-file", "/does/not/exist", "groups"], "--access-key-file: /does/not/exist cannot be read: No"),
         (["--access-key-file", "/etc/hosts", "groups"], " of /etc/hosts must be accessKey: NAME, secretKey: SECRET or"),
+        (["--redis-username", "ops", "groups"], "--redis-password-file: is missing; redis_username is set"),
+        (["--redis-password-file", "/does/not/exist", "groups"], "--redis-password-file: /does/not/exist cannot be"),
         (
             ["--access-key-file", "/etc", "--tls-ca", "/etc", "groups"],
             "--tls-ca: /etc is not a file; --access-key-file:",
@@ -179,6 +182,35 @@ def test_an_unusable_account_file_is_refused_without_its_secrets(
     err = capsys.readouterr().err
     assert problem in err
     assert "hunter2" not in err
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is empty"),
+        (b"\n", "is empty"),
+        (b"hunter2\nhunter3", "must have one line"),
+        (b"hunter2\xff", "not UTF-8"),
+    ],
+)
+def test_an_unusable_password_file_is_refused_without_its_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, problem: str
+) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(content)
+    assert run(["--redis-password-file", str(file), "groups"]) == 2
+    err = capsys.readouterr().err
+    assert problem in err
+    assert "hunter2" not in err
+
+
+def test_access_to_redis_is_read_from_its_options(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(b"hunter2\r\n")
+    none = dict.fromkeys(ACCESS_OPTIONS, "")
+    assert read_access(none).redis == RedisAccess()
+    given = {"redis_username": "ops", "redis_password_file": str(file), "redis_tls": True}
+    assert read_access({**none, **given}).redis == RedisAccess("ops", "hunter2", {"ssl_check_hostname": True})
 
 
 def test_a_token_is_not_for_rocketmqs_name_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

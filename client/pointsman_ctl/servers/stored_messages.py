@@ -1,0 +1,285 @@
+"""Messages in the queues of a topic, the same for Redis brokers and RocketMQ brokers: bounds, reads, sends.
+
+A read touches no consumer group: Redis has none in its streams, and RocketMQ brokers are read as their own tools read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from pointsman.names import is_rocketmq
+from pointsman_client import (
+    BrokerData,
+    Message,
+    MessageQueue,
+    NoBrokerUpError,
+    OutgoingMessage,
+    PointsmanError,
+    QueueUnavailableError,
+    Reader,
+    ReceivedMessage,
+    SendReceipt,
+    TopicRoute,
+    Transport,
+)
+from pointsman_client.pointsman_grpc.codec import to_topic_route
+from pointsman_client.rocketmq import RocketmqTransport
+from pointsman_ctl.servers.name_servers import PointsmanNameServer, name_servers
+from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
+from pointsman_ctl.servers.server_calls import To, query_first
+
+READER = Reader("TOOLS_CONSUMER")
+"""A group that every RocketMQ broker has, and mqadmin reads with (``MixAll.TOOLS_CONSUMER_GROUP``)."""
+PRODUCER_GROUP = "TOOLS_PRODUCER"
+"""Producer group that RocketMQ brokers see (``MixAll.TOOLS_PRODUCER_GROUP``)."""
+PULL_BYTES = 8 * 1024 * 1024
+"""Memory for the messages of one pull: the next pull asks for as many as fit, by the largest one so far."""
+FIRST_PULL, MAX_PULL = 4, 256
+MAX_CONCURRENT_QUEUES = 16
+"""Queues that are queried at the same time."""
+ResultT = TypeVar("ResultT")
+
+
+class BrokerKind(StrEnum):
+    """What stores the messages of a queue."""
+
+    REDIS = "redis"
+    """A Redis server with an agent beside it."""
+    ROCKETMQ = "rocketmq"
+
+
+class StaticTopicError(PointsmanError):
+    """A static topic of RocketMQ 5, whose logical queues no Pointsman program reads or writes."""
+
+    code = "STATIC_TOPIC"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"{topic} is a static topic of RocketMQ 5: its messages are not read or sent; use mqadmin")
+        self.topic = topic
+
+
+class RedisPackageMissingError(PointsmanError):
+    """The queue is a Redis stream, and the package that reads it is not installed."""
+
+    code = "REDIS_PACKAGE_MISSING"
+
+    def __init__(self) -> None:
+        super().__init__("messages of Redis brokers need the redis package: pip install 'pointsman-client[redis]'")
+
+
+@dataclass(frozen=True, slots=True)
+class RedisAccess:
+    """How to connect to Redis brokers."""
+
+    username: str = ""
+    """ACL user; empty: the default user."""
+    password: str = field(default="", repr=False)
+    """Empty: no AUTH."""
+    ssl: Mapping[str, object] | None = None
+    """Arguments of redis-py's ``SSLConnection``; None: plain text."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HeldQueue:
+    """A queue of a topic, and the broker that serves it now."""
+
+    queue: MessageQueue
+    addr: str
+    """The master's, else the replica's with the lowest id."""
+    kind: BrokerKind = field(compare=False)
+    is_readable: bool = field(default=True, compare=False)
+    """Whether consumers may read it."""
+    is_writable: bool = field(default=True, compare=False)
+    """Whether producers may write it: permission, and a master that is routed."""
+
+    @property
+    def name(self) -> str:
+        """``CLUSTER/BROKER/N``, as in tables."""
+        return f"{self.queue.cluster}/{self.queue.broker_name}/{self.queue.queue_id}"
+
+
+class StoredMessages:
+    """Messages of one run of a command. Every call to a broker ends within the timeout of the command.
+
+    Calls to brokers raise :class:`~pointsman_client.BrokerError`, and RedisPackageMissingError.
+    """
+
+    def __init__(
+        self,
+        to: To[PointsmanNameServer],
+        addrs: Sequence[str],
+        *,
+        timeout_seconds: float,
+        rocketmq: RocketmqAccess,
+        redis: RedisAccess,
+    ) -> None:
+        """``addrs``: the name servers, of one kind."""
+        self._to = to
+        self._addrs = addrs
+        self._timeout_seconds = timeout_seconds
+        self._rocketmq = rocketmq
+        self._redis = redis
+        self._transports: dict[BrokerKind, Transport] = {}
+        self._without_agent: frozenset[str] | None = None
+
+    async def queues(self, topic: str, cluster: str = "") -> tuple[HeldQueue, ...]:
+        """Return the queues of a topic, readable or writable, of one cluster or all, sorted.
+
+        Raises TopicNotFoundError, NoBrokerUpError, StaticTopicError, NameServersUnavailableError.
+        """
+        to = name_servers(self._to, self._rocketmq)
+        found = await query_first(
+            to,
+            self._addrs,
+            lambda server, deadline: server.route(topic, deadline, cluster=cluster),
+            self._timeout_seconds,
+        )
+        route = to_topic_route(found)
+        if route.is_static:
+            raise StaticTopicError(topic)
+        if not route.queue_datas and route.absent_brokers:
+            raise NoBrokerUpError(topic, route.absent_brokers)
+        kinds = {each.key: await self._kind_of(each) for each in route.broker_datas if each.replicas}
+        return tuple(sorted(_held_queues(route, kinds)))
+
+    async def bounds(self, held: HeldQueue) -> tuple[int, int]:
+        """Return the offset of the first stored message and that after the last; equal: there is none."""
+        transport, seconds = self._transport(held.kind), self._timeout_seconds
+        # In this order: a queue whose first messages are removed in between must not look empty.
+        first = await transport.min_offset(held.addr, held.queue, timeout_seconds=seconds)
+        end = await transport.max_offset(held.addr, held.queue, timeout_seconds=seconds)
+        return first, max(first, end)
+
+    async def offset_at(self, held: HeldQueue, moment: datetime) -> int:
+        """Return the offset of the first message from ``moment``; the end, if there is none.
+
+        Redis: by the time at which it was born; RocketMQ: by that at which the broker stored it.
+        """
+        transport = self._transport(held.kind)
+        return await transport.offset_at(held.addr, held.queue, moment, timeout_seconds=self._timeout_seconds)
+
+    async def read(self, held: HeldQueue, begin: int, end: int) -> AsyncIterator[ReceivedMessage]:
+        """Yield the stored messages from ``begin`` to before ``end``; those that were removed are missing.
+
+        Holds PULL_BYTES at a time, or FIRST_PULL messages. Raises UnreadableMessageError at a message that cannot be
+        read: begin again after its offset.
+        """
+        transport, count, largest, offset = self._transport(held.kind), FIRST_PULL, 1, begin
+        while offset < end:
+            pulled = await transport.pull(
+                held.addr,
+                held.queue,
+                offset,
+                max_messages=min(count, end - offset),
+                wait_seconds=0.0,
+                timeout_seconds=self._timeout_seconds,
+                reader=READER,
+            )
+            for message in pulled.messages:
+                if message.queue_offset >= end:
+                    return
+                largest = max(largest, len(message.body))
+                yield message
+            if pulled.next_offset <= offset:
+                return
+            offset = pulled.next_offset
+            count = max(1, min(MAX_PULL, PULL_BYTES // largest))
+
+    async def send(self, held: HeldQueue, messages: Sequence[OutgoingMessage]) -> SendReceipt:
+        """Append messages to a queue, in their order, all or none; nothing is sent a second time.
+
+        Raises QueueUnavailableError, and InvalidInputError for a message that brokers of this kind do not accept.
+        """
+        if not held.is_writable:
+            raise QueueUnavailableError(str(held.queue), "it has no write permission, or its broker has no master")
+        transport = self._transport(held.kind)
+        return await transport.send(held.addr, held.queue, messages, timeout_seconds=self._timeout_seconds)
+
+    async def close(self) -> None:
+        """Close the connections to brokers."""
+        transports, self._transports = list(self._transports.values()), {}
+        await asyncio.gather(*(each.close() for each in transports))
+
+    async def _kind_of(self, broker: BrokerData) -> BrokerKind:
+        if is_rocketmq(self._addrs[0]):
+            return BrokerKind.ROCKETMQ
+        if any(replica.agent_addr for replica in broker.replicas):
+            return BrokerKind.REDIS
+        if self._without_agent is None:
+            # An agent that serves no clients has no address either: registrations show the difference.
+            listed = await query_first(
+                self._to, self._addrs, lambda server, deadline: server.rocketmq_brokers(deadline), self._timeout_seconds
+            )
+            self._without_agent = frozenset(listed)
+        names = {f"{broker.cluster}/{broker.broker_name}/{replica.broker_id}" for replica in broker.replicas}
+        return BrokerKind.ROCKETMQ if names & self._without_agent else BrokerKind.REDIS
+
+    def _transport(self, kind: BrokerKind) -> Transport:
+        if kind not in self._transports:
+            self._transports[kind] = self._open(kind)
+        return self._transports[kind]
+
+    def _open(self, kind: BrokerKind) -> Transport:
+        if kind is BrokerKind.ROCKETMQ:
+            return RocketmqTransport(
+                producer_group=PRODUCER_GROUP, tls=self._rocketmq.tls, access_key=self._rocketmq.access_key
+            )
+        try:
+            from pointsman_client.redis_streams import RedisStreamsTransport  # noqa: PLC0415  # an extra
+        except ImportError:
+            raise RedisPackageMissingError from None
+        return RedisStreamsTransport(
+            username=self._redis.username or None,
+            password=self._redis.password or None,
+            ssl=self._redis.ssl,
+            # How long a queue may be is for the applications' producers to say.
+            max_length=None,
+        )
+
+
+async def of_every(
+    queues: Sequence[HeldQueue], query: Callable[[HeldQueue], Awaitable[ResultT]]
+) -> list[tuple[HeldQueue, ResultT | PointsmanError]]:
+    """Query every queue, MAX_CONCURRENT_QUEUES at a time; return the result or the failure of each, in their order."""
+    turns = asyncio.Semaphore(MAX_CONCURRENT_QUEUES)
+
+    async def one(held: HeldQueue) -> tuple[HeldQueue, ResultT | PointsmanError]:
+        async with turns:
+            try:
+                return held, await query(held)
+            except PointsmanError as failure:
+                return held, failure
+
+    return await asyncio.gather(*map(one, queues))
+
+
+def outgoing(message: Message, *, now: datetime | None = None) -> OutgoingMessage:
+    """Return a new message as a producer sends it: with a new id, born now.
+
+    Raises InvalidInputError for a message that no broker accepts.
+    """
+    message.check()
+    return OutgoingMessage(message, uuid.uuid4().hex, now or datetime.now(UTC), due_at=message.deliver_at)
+
+
+def _held_queues(route: TopicRoute, kinds: Mapping[tuple[str, str], BrokerKind]) -> Iterator[HeldQueue]:
+    brokers = {each.key: each for each in route.broker_datas if each.replicas}
+    for data in route.queue_datas:
+        broker = brokers.get(data.broker_key)
+        if broker is None:
+            continue
+        lowest = min(broker.replicas, key=lambda replica: replica.broker_id)
+        for queue_id in range(max(data.read_queue_nums, data.write_queue_nums)):
+            yield HeldQueue(
+                MessageQueue(route.topic, data.cluster, data.broker_name, queue_id),
+                lowest.addr,
+                kinds[data.broker_key],
+                is_readable=data.is_readable and queue_id < data.read_queue_nums,
+                is_writable=data.is_writable and queue_id < data.write_queue_nums and broker.master is not None,
+            )

@@ -1,0 +1,94 @@
+"""Messages of real brokers, 5.5.0, 5.3.3 and 4.9.7, as ``pointsmanctl`` reads, finds and sends them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+
+from deploy.rocketmq.processes import RocketMQ, free_port
+from pointsman_client import Message, MessageQueue
+from pointsman_ctl.options.invocation import Invocation
+from pointsman_ctl.servers.stored_messages import BrokerKind, StoredMessages, outgoing
+from tests.kit.waiting import read_until, until
+from tests.real_rocketmq.conftest import VERSIONS, Jars
+from tests.real_rocketmq.name_server import Pointsman
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
+
+TOPIC = "Bills"
+SECONDS = 20.0
+
+
+@dataclass
+class RealBroker:
+    """One broker, at a name server of Pointsman."""
+
+    grpc_addr: str
+    remoting_addr: str
+    mq: RocketMQ
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def broker(
+    request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RealBroker]:
+    lib = jars.of(request.param)
+    folder = tmp_path_factory.mktemp("messages")
+    addr = f"127.0.0.1:{free_port()}"
+    with ExitStack() as stack:
+        pointsman = Pointsman(folder / "ns", settings={"server.listen": addr})
+        stack.callback(pointsman.stop)
+        mq = RocketMQ(lib, folder / lib.name, pointsman.addr)
+        mq.topics_on_disk("a", 0, [TOPIC])
+        stack.callback(mq.broker("a").end)
+        until(lambda: pointsman.addrs("a") and pointsman.perms(TOPIC), what="the broker")
+        yield RealBroker(addr, pointsman.addr, mq)
+
+
+@pytest.fixture(params=["grpc", "remoting"])
+async def messages(request: pytest.FixtureRequest, broker: RealBroker) -> AsyncIterator[StoredMessages]:
+    addr = broker.grpc_addr if request.param == "grpc" else f"rocketmq://{broker.remoting_addr}"
+    async with Invocation((addr,), "table", SECONDS).stored_messages() as found:
+        yield found
+
+
+async def test_messages_are_read_by_offset_and_time_without_a_group(
+    messages: StoredMessages, broker: RealBroker
+) -> None:
+    held = await messages.queues(TOPIC)
+    assert [(each.queue, each.kind) for each in held] == [
+        (MessageQueue(TOPIC, "C", "a", queue_id), BrokerKind.ROCKETMQ) for queue_id in range(4)
+    ]
+    queue = held[2]
+    (begin, end), middle = await messages.bounds(queue), datetime.now(UTC)
+    sent = [outgoing(Message(TOPIC, b"%d" % number, "paid", (f"key-{number}",))) for number in range(100)]
+    for each in sent[:50]:
+        await messages.send(queue, [each])
+    await asyncio.sleep(0.02)  # brokers note the time in milliseconds
+    middle = datetime.now(UTC)
+    await messages.send(queue, sent[50:])
+    await read_until(lambda: messages.bounds(queue), lambda found: found == (begin, end + 100))
+
+    found = [message async for message in messages.read(queue, end, end + 100)]
+    assert [(each.body, each.keys, each.message_id) for each in found] == [
+        (each.message.body, each.message.keys, each.message_id) for each in sent
+    ]
+    assert await messages.offset_at(queue, middle) == end + 50
+    assert "%s@" not in await asyncio.to_thread(broker.mq.admin, "consumerProgress")
+    assert not any(
+        TOPIC in line for line in (await asyncio.to_thread(broker.mq.admin, "consumerProgress")).splitlines()
+    )
+
+
+async def test_a_large_message_is_read_whole(messages: StoredMessages) -> None:
+    queue = (await messages.queues(TOPIC))[1]
+    _, end = await messages.bounds(queue)
+    body = bytes(range(256)) * (15 * 1024)
+    await messages.send(queue, [outgoing(Message(TOPIC, body))])
+    await read_until(lambda: messages.bounds(queue), lambda found: found[1] == end + 1)
+    assert [message.body async for message in messages.read(queue, end, end + 1)] == [body]
