@@ -45,7 +45,8 @@ def broker(
         stack.callback(pointsman.stop)
         mq = RocketMQ(lib, folder / lib.name, pointsman.addr)
         mq.topics_on_disk("a", 0, [TOPIC])
-        stack.callback(mq.broker("a").end)
+        # On a loaded machine a broker else refuses messages that waited for 200 ms.
+        stack.callback(mq.broker("a", waitTimeMillsInSendQueue="30000").end)
         until(lambda: pointsman.addrs("a") and pointsman.perms(TOPIC), what="the broker")
         yield RealBroker(addr, pointsman.addr, mq)
 
