@@ -56,7 +56,6 @@ class Access:
         uses_tls = self.rocketmq_tls or (with_tls and self.credentials.uses_tls)
         return RocketmqAccess(_tls_context(self.credentials) if uses_tls else None, self.access_key)
 
-
     def to_redis(self) -> RedisAccess:
         """Return the access to Redis brokers: with TLS, their certificates must have the hosts of their addresses."""
         from pointsman_ctl.servers.stored_messages import RedisAccess  # noqa: PLC0415  # imports gRPC

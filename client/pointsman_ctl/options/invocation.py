@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import RenderableType
@@ -31,7 +32,9 @@ from pointsman_ctl.servers.server_calls import (
     query_every,
     query_first,
 )
-from pointsman_ctl.servers.stored_messages import StoredMessages
+
+if TYPE_CHECKING:
+    from pointsman_ctl.servers.stored_messages import StoredMessages
 
 PAST_TIMEOUT_SECONDS = 35.0
 """A name server answers one question about the past at a time, each within 30 s."""
@@ -77,6 +80,8 @@ class Invocation:
     @asynccontextmanager
     async def stored_messages(self) -> AsyncIterator[StoredMessages]:
         """Return the messages that brokers of both kinds hold; connections are closed at the end."""
+        from pointsman_ctl.servers.stored_messages import StoredMessages  # noqa: PLC0415  # few commands need it
+
         async with self.connections() as to:
             messages = StoredMessages(
                 to,

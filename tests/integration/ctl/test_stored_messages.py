@@ -30,7 +30,6 @@ from pointsman_ctl.servers.stored_messages import (
     READER,
     BrokerKind,
     HeldQueue,
-    RedisAccess,
     RedisPackageMissingError,
     StaticTopicError,
     StoredMessages,
@@ -245,8 +244,8 @@ async def test_a_redis_account_comes_from_the_options(tmp_path: Path) -> None:
             held = await queue_of(messages, "red")
             with pytest.raises(BrokerRefusedError, match="check username and password"):
                 await messages.bounds(held)
-        access = Access(redis=RedisAccess("ops", "hunter2"))
-        assert "hunter2" not in repr(access)
+        access = Access(redis_username="ops", redis_password="hunter2")
+        assert "hunter2" not in repr(access) + repr(access.to_redis())
         async with brokers.invocation(access).stored_messages() as messages:
             assert await messages.bounds(held) == (0, 0)
 

@@ -208,9 +208,9 @@ def test_access_to_redis_is_read_from_its_options(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_bytes(b"hunter2\r\n")
     none = dict.fromkeys(ACCESS_OPTIONS, "")
-    assert read_access(none).redis == RedisAccess()
+    assert read_access(none).to_redis() == RedisAccess()
     given = {"redis_username": "ops", "redis_password_file": str(file), "redis_tls": True}
-    assert read_access({**none, **given}).redis == RedisAccess("ops", "hunter2", {"ssl_check_hostname": True})
+    assert read_access({**none, **given}).to_redis() == RedisAccess("ops", "hunter2", {"ssl_check_hostname": True})
 
 
 def test_a_token_is_not_for_rocketmqs_name_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
