@@ -13,7 +13,7 @@ import click
 from pointsman.clock import SystemClock
 from pointsman.config import ConfigError
 from pointsman.daemon.access.access_settings import check_files
-from pointsman.daemon.monitoring import CannotListen
+from pointsman.daemon.http_server import CannotListen
 from pointsman.daemon.process import daemon_process
 from pointsman.wire.credentials import CredentialsError
 from pointsman_agent import __version__

@@ -69,7 +69,7 @@ def prepare(config: NameServerConfig, given: Given) -> Callable[[], int]:
 async def serve(config: NameServerConfig, stop: asyncio.Event, *, running: Callable[[], NameServerConfig]) -> int:
     """Serve until ``stop`` is set; return the exit code. ``running`` returns the configuration with its reloads."""
     # gRPC and its users: --help does not need them.
-    from pointsman.daemon.monitoring import CannotListen  # noqa: PLC0415
+    from pointsman.daemon.http_server import CannotListen  # noqa: PLC0415
     from pointsman_namesrv.app import NameServerApp  # noqa: PLC0415
 
     manager = ServiceManager(os.environ, clock=SystemClock())

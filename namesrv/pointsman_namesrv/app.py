@@ -15,6 +15,7 @@ from pathlib import Path
 from pointsman.clock import Clock, SystemClock
 from pointsman.daemon.access.access import Access
 from pointsman.daemon.access.fair_bound import FairBound
+from pointsman.daemon.http_server import HttpServer
 from pointsman.daemon.monitoring import MonitoringServer
 from pointsman.daemon.process.sd_notify import ServiceManager
 from pointsman.daemon.rpc.rpc_server import Service
@@ -53,6 +54,7 @@ from pointsman_namesrv.settings.settings_store import SettingsStore, table_file
 from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
 from pointsman_namesrv.snapshot.snapshot_codec import HistoryMark
 from pointsman_namesrv.snapshot.snapshot_store import SnapshotStore
+from pointsman_namesrv.web.address_server import address_lists
 from pointsman_namesrv.web.fleet_documents import Fleet
 from pointsman_namesrv.web.loop_documents import LoopDocuments
 from pointsman_namesrv.web.page_documents import PageSources
@@ -125,6 +127,8 @@ class NameServerApp:
         self.remoting_addr = ""
         """Address of RocketMQ's wire; empty: off."""
         self.monitoring_port = 0
+        self.address_server_port = 0
+        """0: off."""
         self.metrics = Metrics()
         self._certificates = load_certificates(
             config.tls, prefix="pointsman_namesrv", registry=self.metrics.registry, clock=self.clock
@@ -183,6 +187,10 @@ class NameServerApp:
             monitoring, site = self._monitoring()
             self.monitoring_port = monitoring.port
             steps.push_async_callback(asyncio.to_thread, monitoring.stop)
+            lists = self._address_server()
+            if lists is not None:
+                self.address_server_port = lists.port
+                steps.push_async_callback(asyncio.to_thread, lists.stop)
             host, _ = split_addr(self.config.server.listen)
             port = self.server.bind(self.config.server.listen, self._certificates)
             self.addr = join_addr(host, port)
@@ -199,6 +207,8 @@ class NameServerApp:
             parts.recorder.start()
             marks = self._start_warm()
             monitoring.start()
+            if lists is not None:
+                lists.start()  # with the lists of the last run
             detail: dict[str, object] = {"version": self._version, "alive_seconds": ALIVE_SECONDS}
             if previous := parts.recorder.previous_boot_id:
                 detail["previous_boot_id"] = previous
@@ -279,7 +289,7 @@ class NameServerApp:
 
     def _report_started(self) -> None:
         facts: dict[str, object] = {"addr": self.addr, "remoting": self.remoting_addr, "node": self.parts.node}
-        facts |= {"metrics": self.monitoring_port, "state": self.lifecycle.state}
+        facts |= {"metrics": self.monitoring_port, "address_server": self.address_server_port, "state": self.lifecycle.state}
         log.info("serving", extra={"facts": facts})
         self._send_status()
         # During the warm-up already: agents whose units are ordered after this one could not start otherwise.
@@ -364,6 +374,13 @@ class NameServerApp:
         site = StatusSite(authorise_on(listen, self.access, has_tls=has_tls, plaintext_beyond_loopback=plaintext))
         tls = open_context(self._certificates, has_tls)
         return MonitoringServer(listen, registry=self.metrics.registry, health=health, tls=tls, site=site), site
+
+    def _address_server(self) -> HttpServer | None:
+        listen, has_tls = self.config.address_server.listen, self.config.address_server.tls
+        if not listen:
+            return None
+        answer = address_lists(self.core.kv, self.metrics)
+        return HttpServer(listen, answer, what="lists of name servers", tls=open_context(self._certificates, has_tls))
 
     def _assemble(self, port: int) -> Parts:
         """Build the parts of a node that listens on this port; nothing is opened."""

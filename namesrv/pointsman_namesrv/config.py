@@ -268,6 +268,22 @@ class RemotingConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AddressServerConfig:
+    """Lists of name servers over HTTP, which RocketMQ's brokers and clients can ask for in place of a fixed list."""
+
+    listen: str = ""
+    """Address of `/rocketmq/nsaddr`, host:port; RocketMQ asks port 8080. Empty: off. Everyone who can connect may read the
+    lists, which `pointsmanctl nsaddr` sets."""
+    tls: bool = False
+    """Whether this port is HTTPS, with the certificate of ``[tls]``: for agents. RocketMQ asks over plain HTTP."""
+
+    def problems(self) -> Iterator[str]:
+        """Rules of this section."""
+        if self.listen:
+            yield from unusable_listen("listen", self.listen)
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryConfig:
     """Registration events on disk, which the nightly report reads."""
 
@@ -364,6 +380,7 @@ class NameServerConfig:
     guard: GuardConfig = field(default_factory=GuardConfig)
     routes: RoutesConfig = field(default_factory=RoutesConfig)
     remoting: RemotingConfig = field(default_factory=RemotingConfig)
+    address_server: AddressServerConfig = field(default_factory=AddressServerConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     snapshot: SnapshotConfig = field(default_factory=SnapshotConfig)
     access: AccessSettings = field(default_factory=AccessSettings)
@@ -389,8 +406,13 @@ class NameServerConfig:
         yield from self.tls.unprotected("server.listen", self.server.listen)
         permissive = self.remoting.tls == "permissive"
         yield from self.tls.unprotected("remoting.listen", self.remoting.listen, takes_plaintext=permissive)
-        if self.monitoring.tls and not self.tls.is_on:
-            yield "monitoring.tls: needs tls.certificate and tls.key"
+        for name in ("monitoring", "address_server"):
+            if getattr(self, name).tls and not self.tls.is_on:
+                yield f"{name}.tls: needs tls.certificate and tls.key"
+        lists = self.address_server.listen
+        for name in ("server", "remoting", "monitoring"):
+            if lists and lists == getattr(self, name).listen and not lists.endswith(":0"):
+                yield f"address_server.listen: {lists!r} is {name}.listen as well"
         yield from self.access.unauthenticated(
             has_certificates=self.tls.requires_certificates,
             has_remoting=bool(self.remoting.listen),

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from pointsman.clock import SystemClock
-from pointsman.daemon import monitoring
+from pointsman.daemon import http_server
 from pointsman.daemon.monitoring import MonitoringServer
 from pointsman.daemon.tls.server_certificates import ServerCertificates
 from tests.kit.certificates import Authority
@@ -83,12 +83,12 @@ def test_new_files_are_used_by_the_next_connection(
 def test_unfinished_handshakes_are_closed_and_others_are_served(
     server: MonitoringServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitoring, "WHOLE_REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "WHOLE_REQUEST_SECONDS", 0.2)
     hello = client_hello()
     with ExitStack() as open_:
         slow = [
             open_.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-            for _ in range(2 * monitoring.MAX_CONNECTIONS)
+            for _ in range(2 * http_server.MAX_CONNECTIONS)
         ]
         for count, connection in enumerate(slow):
             try:

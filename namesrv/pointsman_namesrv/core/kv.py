@@ -1,7 +1,8 @@
 """The KV configuration: strings that operators store here, by namespace and key (RocketMQ ``KVConfigManager``).
 
 Namespace ``ORDER_TOPIC_CONFIG`` holds the order topics: the topic is the key, ``brokerName:queues;...`` the value.
-Clients take the queues of an order topic from that string alone, so an invalid one is refused here.
+Clients take the queues of an order topic from that string alone, so an invalid one is refused here; so is a list of name
+servers in namespace ``NSADDR`` (:mod:`pointsman.address_list`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from pointsman import address_list
 from pointsman.names import MAX_QUEUES, registered_name_problem, text_problem
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
 from pointsman_namesrv.core.node_refusals import KvNotFound, LimitExceeded
@@ -113,9 +115,13 @@ def entry_violations(namespace: str, key: str, value: str) -> Iterator[FieldViol
         problem = registered_name_problem(name)
         if problem is not None:
             yield FieldViolation(field, f"{problem}: {shown(name)}")
+    if namespace == address_list.NAMESPACE and address_list.unit_of(key) is None:
+        yield FieldViolation("key", f"of namespace {namespace} must be nsaddr or nsaddr-UNIT, not {shown(key)}")
     problem = text_problem(value, longest=MAX_VALUE_LENGTH)
     if problem is None and namespace == ORDER_TOPIC_NAMESPACE:
         problem = order_conf_problem(value)
+    elif problem is None and namespace == address_list.NAMESPACE:
+        problem = address_list.list_problem(value)
     if problem is not None:
         yield FieldViolation("value", f"{problem}: {shown(value)}")
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from pointsman.clock import Clock
 from pointsman.daemon.access.access import Access, Caller
-from pointsman.daemon.monitoring import bound_socket
+from pointsman.daemon.http_server import bound_socket
 from pointsman.daemon.tls.tls_connection import Handshakes, TlsConnection
 from pointsman.daemon.waiting_bytes import ComingIn, Unsent
 from pointsman.names import join_addr, split_addr

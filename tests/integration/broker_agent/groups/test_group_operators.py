@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import generate_latest
 
-from pointsman.daemon.monitoring import CannotListen
+from pointsman.daemon.http_server import CannotListen
 from pointsman.daemon.rpc.calling_peer import Peer
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire

@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 import pytest
 
-from pointsman.daemon import monitoring
+from pointsman.daemon import http_server
 from pointsman.daemon.access.access_settings import Grant
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.manual_clock import ManualClock
@@ -443,8 +443,8 @@ async def test_requests_that_are_none_cost_their_own_connection(
 async def test_a_client_that_does_not_read_occupies_one_connection_for_at_most_ten_seconds(
     server: NameServerApp, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitoring, "WHOLE_REQUEST_SECONDS", 0.3)
-    monkeypatch.setattr(monitoring, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(http_server, "WHOLE_REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(http_server, "POLL_SECONDS", 0.05)
     for number in range(40):
         await register(peer, "orders", name=f"broker-{number}", labels={f"l{n}": "x" * 128 for n in range(32)})
     with socket.socket() as slow:

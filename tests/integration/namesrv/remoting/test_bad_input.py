@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from pointsman.daemon import waiting_bytes
-from pointsman.daemon.monitoring import CannotListen
+from pointsman.daemon.http_server import CannotListen
 from pointsman.daemon.waiting_bytes import FRAME_SECONDS, RELIEF_SECONDS, SLOW_SECONDS
 from pointsman.manual_clock import ManualClock
 from pointsman.rocketmq.frames import BINARY_FORM, MAX_FRAME_BYTES

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from pointsman.daemon import monitoring
-from pointsman.daemon.monitoring import CannotListen, MonitoringServer
+from pointsman.daemon import http_server
+from pointsman.daemon.http_server import CannotListen
+from pointsman.daemon.monitoring import MonitoringServer
 from tests.kit.waiting import until
 
 HEALTH: dict[str, object] = {"brokers": 3}
@@ -145,7 +146,7 @@ def test_it_listens_on_ipv6_too(health: Health) -> None:
 
 
 def test_it_sleeps_while_no_client_is_connected(health: Health, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitoring, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(http_server, "POLL_SECONDS", 0.01)
     waits: list[float | None] = []
 
     class CountingSelector(selectors.DefaultSelector):
@@ -174,7 +175,7 @@ def test_a_server_that_never_started_stops_immediately(health: Health) -> None:
 
 
 def test_a_connection_that_trickles_is_hung_up_on(server: MonitoringServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitoring, "WHOLE_REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "WHOLE_REQUEST_SECONDS", 0.2)
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
         slow.sendall(b"GET /metrics HTTP/1.1\r\n")  # and no end of its headers
         assert slow.recv(1) == b""
@@ -184,7 +185,7 @@ def test_silent_connections_do_not_block_requests(server: MonitoringServer) -> N
     with contextlib.ExitStack() as connections:
         silent = [
             connections.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
-            for _ in range(monitoring.MAX_CONNECTIONS + 16)
+            for _ in range(http_server.MAX_CONNECTIONS + 16)
         ]
         assert get(server, "/healthz")[0] == 200
         assert [connection.recv(1) for connection in silent[:17]] == [b""] * 17
@@ -195,7 +196,7 @@ def test_silent_connections_do_not_block_requests(server: MonitoringServer) -> N
 def test_while_every_connection_is_being_answered_one_more_is_closed(
     server: MonitoringServer, health: Health, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitoring, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 2)
     with contextlib.ExitStack() as connections:
         asked = [
             connections.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
