@@ -354,7 +354,7 @@ class Agent:
 
     def _assemble(self, ends: QueueEnds, services: ClientServices | None, agent_addr: str) -> Parts:
         """Build the parts of an agent that its clients reach at this address; nothing is opened."""
-        source = build_source(self._config.name_servers)
+        source = build_source(self._config.name_servers, self._config.credentials)
         name_servers = None
         if source is not None:
             name_servers = NameServerFollower(

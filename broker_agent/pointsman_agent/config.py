@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pointsman import config as service_config
 from pointsman.daemon.access.access_settings import AccessSettings
@@ -105,7 +106,7 @@ class BrokerSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameServersSection:
-    """Where the name servers are: a list, a DNS name or a file; exactly one of them."""
+    """Where the name servers are: a list, a DNS name, a file or an address server; exactly one of them."""
 
     addrs: tuple[str, ...] = ()
     """Addresses of all name servers, host:port, at most 64. The agent registers with each."""
@@ -113,21 +114,39 @@ class NameServersSection:
     """DNS name and port, host:port: each address that the name resolves to is a name server."""
     file: str = ""
     """File with one address per line, each line ended; empty lines and lines with `#` are skipped."""
+    url: str = ""
+    """Address server to ask, as `http://ns1:8080/rocketmq/nsaddr-grpc`: a name server's `[address_server]`, or another
+    one that answers as RocketMQ expects. The list must have the gRPC addresses. `https://` is verified by
+    `[credentials]`."""
     refresh_seconds: float = 10.0
-    """Interval at which `dns` is resolved and `file` is read again."""
+    """Interval at which `dns` is resolved, `file` is read and `url` is asked again."""
 
     def problems(self) -> Iterable[str]:
         """Return the invalid values."""
-        given = [name for name in ("addrs", "dns", "file") if getattr(self, name)]
+        given = [name for name in ("addrs", "dns", "file", "url") if getattr(self, name)]
         if not given:
-            yield "addrs: must name at least one name server, unless dns or file is given"
+            yield "addrs: must name at least one name server, unless dns, file or url is given"
         elif len(given) > 1:
-            yield f"{given[1]}: {given[0]} is also set; set only one of addrs, dns and file"
+            yield f"{given[1]}: {given[0]} is also set; set only one of addrs, dns, file and url"
         if len(self.addrs) > MAX_NAME_SERVERS:
             yield f"addrs: {len(self.addrs)} are given, at most {MAX_NAME_SERVERS} are allowed"
         yield from _addr_list("addrs", self.addrs)
         yield from fault("dns", self.dns, addr_problem(self.dns) if self.dns else None)
+        yield from fault("url", self.url, _url_problem(self.url) if self.url else None)
         yield from outside("refresh_seconds", self.refresh_seconds, 0.05, 3_600.0)
+
+
+def _url_problem(url: str) -> str | None:
+    if problem := text_problem(url):
+        return problem
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f"is no URL: {error}"
+    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
+        return "must be http://HOST:PORT/PATH or https://HOST:PORT/PATH"
+    return "must not have a user name or password" if "@" in parts.netloc else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,6 +481,12 @@ class AgentConfig:
         yield from self.tls.unprotected("rpc.listen", self.rpc.listen)
         if self.monitoring.tls and not self.tls.is_on:
             yield "monitoring.tls: needs tls.certificate and tls.key"
+        has_plain_list = self.name_servers.url.startswith("http://")
+        if has_plain_list and self.credentials.token_file and not self.credentials.uses_tls:
+            yield (
+                f"name_servers.url: {self.name_servers.url!r} is not encrypted, so servers of a forged list would get "
+                "the token: use https, or verify the name servers with credentials.tls"
+            )
         if self.broker.replica_id and self.probe.kind != "redis":
             yield f"broker.replica_id: needs probe.kind 'redis', which reports the role, not {self.probe.kind!r}"
         yield from self.access.unauthenticated(

@@ -15,12 +15,13 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *   ends earlier where there is a file "stop" in its folder.
  * kinds NAMESRV TOPIC GROUP: sends a message with tag, keys and property, one that is compressed, and a batch.
  * consume NAMESRV TOPIC GROUP: reads until it is killed.
+ * NAMESRV is empty where an address server has the list of name servers.
  */
 public class Client {
   public static void main(String[] a) throws Exception {
     if (a[0].equals("produce")) {
       DefaultMQProducer p = new DefaultMQProducer(a[3]);
-      p.setNamesrvAddr(a[1]);
+      p.setNamesrvAddr(a[1].isEmpty() ? null : a[1]);
       p.setVipChannelEnabled(false);
       p.setPollNameServerInterval(2000);
       p.start();
@@ -43,7 +44,7 @@ public class Client {
     }
     if (a[0].equals("kinds")) {
       DefaultMQProducer p = new DefaultMQProducer(a[3]);
-      p.setNamesrvAddr(a[1]);
+      p.setNamesrvAddr(a[1].isEmpty() ? null : a[1]);
       p.setVipChannelEnabled(false);
       p.start();
       Message tagged = new Message(a[2], "paid", "4711 4712", "tagged".getBytes(StandardCharsets.UTF_8));
@@ -59,7 +60,7 @@ public class Client {
       System.exit(0);
     }
     DefaultMQPushConsumer c = new DefaultMQPushConsumer(a[3]);
-    c.setNamesrvAddr(a[1]);
+    c.setNamesrvAddr(a[1].isEmpty() ? null : a[1]);
     c.setVipChannelEnabled(false);
     c.setPollNameServerInterval(2000);
     c.subscribe(a[2], "*");

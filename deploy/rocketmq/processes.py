@@ -200,16 +200,20 @@ class GoClients(Clients):
 class RocketMQ(Clients):
     """Processes of one version of RocketMQ, and Java clients."""
 
-    def __init__(self, lib: Path, folder: Path, namesrv: str) -> None:
+    def __init__(self, lib: Path, folder: Path, namesrv: str, *, address_server: str = "") -> None:
+        """``address_server``: host:port of ``/rocketmq/nsaddr``, asked where ``namesrv`` is empty."""
         super().__init__(folder, namesrv, group=f"G{lib.name.replace('.', '')}")
         self.is_4 = lib.name.startswith("4.")
         self._lib = lib
+        self._address_server = address_server
 
     def _java(self, home: Path, kind: str, *options: str, jvm: Sequence[str] = JVM) -> list[str]:
         (home / "conf").mkdir(parents=True, exist_ok=True)
         (home / "conf" / f"logback_{kind}.xml").write_text(LOGBACK)
         logback = f"-Drmq.logback.configurationFile={home}/conf/logback_{kind}.xml"
         homes = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
+        if self._address_server:
+            homes.append(f"-Drocketmq.namesrv.domain={self._address_server}")
         return ["java", *jvm, *options, *homes, logback, "-cp", f"{self._lib}/*:{self._lib}"]
 
     def name_server(self, addr: str, *, jvm: Sequence[str] = JVM, **settings: str) -> Running:
@@ -241,7 +245,7 @@ class RocketMQ(Clients):
             "brokerIP2": "127.0.0.1",
             "bindAddress": "127.0.0.1",
             "listenPort": str(port),
-            "namesrvAddr": self._namesrv,
+            **({"namesrvAddr": self._namesrv} if self._namesrv else {"fetchNamesrvAddrByAddressServer": "true"}),
             "registerNameServerPeriod": "10000",
             "storePathRootDir": f"{home}/store",
             "storePathCommitLog": f"{home}/store/commitlog",

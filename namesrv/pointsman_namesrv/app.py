@@ -289,7 +289,11 @@ class NameServerApp:
 
     def _report_started(self) -> None:
         facts: dict[str, object] = {"addr": self.addr, "remoting": self.remoting_addr, "node": self.parts.node}
-        facts |= {"metrics": self.monitoring_port, "address_server": self.address_server_port, "state": self.lifecycle.state}
+        facts |= {
+            "metrics": self.monitoring_port,
+            "address_server": self.address_server_port,
+            "state": self.lifecycle.state,
+        }
         log.info("serving", extra={"facts": facts})
         self._send_status()
         # During the warm-up already: agents whose units are ordered after this one could not start otherwise.
@@ -379,7 +383,7 @@ class NameServerApp:
         listen, has_tls = self.config.address_server.listen, self.config.address_server.tls
         if not listen:
             return None
-        answer = address_lists(self.core.kv, self.metrics)
+        answer = address_lists(self.core.kv, self.metrics.registry)
         return HttpServer(listen, answer, what="lists of name servers", tls=open_context(self._certificates, has_tls))
 
     def _assemble(self, port: int) -> Parts:

@@ -272,8 +272,8 @@ class AddressServerConfig:
     """Lists of name servers over HTTP, which RocketMQ's brokers and clients can ask for in place of a fixed list."""
 
     listen: str = ""
-    """Address of `/rocketmq/nsaddr`, host:port; RocketMQ asks port 8080. Empty: off. Everyone who can connect may read the
-    lists, which `pointsmanctl nsaddr` sets."""
+    """Address of `/rocketmq/nsaddr`, host:port; RocketMQ asks port 8080. Empty: off. Everyone who can connect may read
+    the lists, which `pointsmanctl nsaddr` sets."""
     tls: bool = False
     """Whether this port is HTTPS, with the certificate of ``[tls]``: for agents. RocketMQ asks over plain HTTP."""
 

@@ -107,12 +107,6 @@ class Metrics:
             "Addresses that several registered brokers have",
             registry=self.registry,
         )
-        self.address_lists = Counter(
-            "pointsman_namesrv_address_list_requests_total",
-            "Requests for a list of name servers, by result: sent, no_list, unknown_path",
-            ["result"],
-            registry=self.registry,
-        )
         self.topics = Gauge(
             "pointsman_namesrv_topics", "Topics with at least one routed broker", registry=self.registry
         )

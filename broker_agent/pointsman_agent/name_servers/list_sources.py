@@ -1,18 +1,28 @@
-"""Sources of a list of name servers: the addresses of a DNS name, or a file."""
+"""Sources of a list of name servers: the addresses of a DNS name, a file, or an address server."""
 
 from __future__ import annotations
 
 import os
 import socket
+import ssl
 import stat
 from collections.abc import Callable, Sequence
+from http.client import HTTPException
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import BaseHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener
 
+from pointsman import address_list
+from pointsman.clock import SystemClock
 from pointsman.names import addr_problem, join_addr, split_addr
+from pointsman.wire.credentials import Credentials
 from pointsman_agent.config import NameServersSection
 from pointsman_agent.name_servers import NameServerSource, NameServerSourceError
 
 MAX_BYTES = 64 * 1024
+HTTP_SECONDS = 4.0
+"""Time of one request to an address server; less than the follower waits for it."""
 
 
 Resolve = Callable[[str], Sequence[str]]
@@ -85,8 +95,65 @@ class FileNameServers:
             raise NameServerSourceError(f"{self._path}: {error.strerror or error}") from error
 
 
-def build_source(section: NameServersSection) -> NameServerSource | None:
+class HttpNameServers:
+    """The list of an address server, as RocketMQ's clients read it: 200 and ``a:9876;b:9876``, at most 16 addresses.
+
+    ``https`` is verified by the authorities of ``credentials``, whose certificate is presented. Proxies of the
+    environment are not used, and redirections not followed.
+    """
+
+    def __init__(self, url: str, *, credentials: Credentials | None = None) -> None:
+        self._url = url
+        self._credentials = credentials or Credentials()
+        self._clock = SystemClock()
+
+    def read(self) -> tuple[str, ...]:
+        """See :meth:`pointsman_agent.name_servers.NameServerSource.read`."""
+        try:
+            text = self._content().decode("ascii").strip()
+        except HTTPError as error:
+            with error:
+                raise NameServerSourceError(f"{self._url}: HTTP {error.code}, expected 200") from error
+        except (OSError, HTTPException, UnicodeDecodeError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise NameServerSourceError(f"{self._url}: {str(reason)[:300]}") from error
+        problem = address_list.list_problem(text.removesuffix(";"))
+        if problem is not None:
+            raise NameServerSourceError(f"{self._url}: the list {problem}")
+        return address_list.to_addrs(text.removesuffix(";"))
+
+    def _content(self) -> bytes:
+        handlers: list[BaseHandler] = [ProxyHandler({}), _NoRedirections()]
+        if self._url.startswith("https://"):
+            handlers.append(HTTPSHandler(context=self._tls_context()))
+        until = self._clock.monotonic() + HTTP_SECONDS
+        content = b""
+        with build_opener(*handlers).open(self._url, timeout=HTTP_SECONDS) as response:
+            while part := response.read1(MAX_BYTES):
+                content += part
+                if len(content) > MAX_BYTES:
+                    raise NameServerSourceError(f"{self._url}: is longer than {MAX_BYTES} bytes")
+                if self._clock.monotonic() > until:
+                    raise NameServerSourceError(f"{self._url}: no complete response within {HTTP_SECONDS:g} s")
+        return content
+
+    def _tls_context(self) -> ssl.SSLContext:
+        # Read each time: the files may have been renewed.
+        context = ssl.create_default_context(cafile=self._credentials.ca or None)
+        if self._credentials.certificate:
+            context.load_cert_chain(self._credentials.certificate, self._credentials.key)
+        return context
+
+
+class _NoRedirections(HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:  # noqa: ANN401  # the base's arguments
+        """Let the redirection be an error."""
+
+
+def build_source(section: NameServersSection, credentials: Credentials | None = None) -> NameServerSource | None:
     """Build the configured source; None if the configuration lists the name servers itself."""
+    if section.url:
+        return HttpNameServers(section.url, credentials=credentials)
     if section.dns:
         return DnsNameServers(section.dns)
     if section.file:

@@ -47,7 +47,7 @@ _addrs = click.argument("addrs", metavar="HOST:PORT...", nargs=-1, required=True
 
 @click.group(cls=CommandGroup)
 def nsaddr() -> None:
-    """Show and change the lists of name servers that brokers and clients get over HTTP.
+    """Show and change lists of name servers over HTTP.
 
     RocketMQ's brokers (fetchNamesrvAddrByAddressServer=true) and clients without a list of name servers ask
     http://rocketmq.namesrv.domain/rocketmq/nsaddr, again every two minutes at the latest. A name server answers with

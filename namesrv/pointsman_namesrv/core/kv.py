@@ -1,8 +1,8 @@
 """The KV configuration: strings that operators store here, by namespace and key (RocketMQ ``KVConfigManager``).
 
 Namespace ``ORDER_TOPIC_CONFIG`` holds the order topics: the topic is the key, ``brokerName:queues;...`` the value.
-Clients take the queues of an order topic from that string alone, so an invalid one is refused here; so is a list of name
-servers in namespace ``NSADDR`` (:mod:`pointsman.address_list`).
+Clients take the queues of an order topic from that string alone, so an invalid one is refused here. So is a list of
+name servers in namespace ``NSADDR`` (:mod:`pointsman.address_list`).
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from prometheus_client import CollectorRegistry, Counter
+
 from pointsman import address_list
 from pointsman_namesrv.core.kv import KvConfig
-from pointsman_namesrv.node_metrics import Metrics
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -18,8 +19,14 @@ if TYPE_CHECKING:
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
-def address_lists(kv: KvConfig, metrics: Metrics) -> WSGIApplication:
+def address_lists(kv: KvConfig, registry: CollectorRegistry) -> WSGIApplication:
     """Return the application. It reads one key in another thread than the loop, which dictionaries allow."""
+    requests = Counter(
+        "pointsman_namesrv_address_list_requests",
+        "Requests for a list of name servers, by result: sent, no_list, unknown_path",
+        ["result"],
+        registry=registry,
+    )
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
@@ -28,10 +35,10 @@ def address_lists(kv: KvConfig, metrics: Metrics) -> WSGIApplication:
         key = path.removeprefix(address_list.PATH)
         unit = address_list.unit_of(key) if path != key else None
         if unit is None:
-            metrics.address_lists.labels("unknown_path").inc()
+            requests.labels("unknown_path").inc()
             return _send(start_response, method, "404 Not Found", "paths: /rocketmq/nsaddr and /rocketmq/nsaddr-UNIT\n")
         text = kv.get(address_list.NAMESPACE, key)
-        metrics.address_lists.labels("no_list" if text is None else "sent").inc()
+        requests.labels("no_list" if text is None else "sent").inc()
         if text is None:
             option = f" --unit {unit}" if unit else ""
             hint = f"no list: set it with `pointsmanctl nsaddr set{option} HOST:PORT ...`\n"

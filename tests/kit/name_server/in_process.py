@@ -12,6 +12,7 @@ from pointsman.daemon.access.access_settings import AccessSettings
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import (
+    AddressServerConfig,
     HistoryConfig,
     LivenessConfig,
     MonitoringConfig,
@@ -39,6 +40,7 @@ async def running_name_server(
     routes: RoutesConfig | None = None,
     tls: TlsConfig | None = None,
     monitoring: MonitoringConfig | None = None,
+    address_server: AddressServerConfig | None = None,
     access: AccessSettings | None = None,
     warm_up_seconds: float = 0.0,
     listener: str | None = None,
@@ -56,6 +58,7 @@ async def running_name_server(
             listener=listener or chosen_listener(),
         ),
         monitoring=monitoring or MonitoringConfig(listen="127.0.0.1:0"),
+        address_server=address_server or AddressServerConfig(),
         tls=tls or TlsConfig(),
         access=access or AccessSettings(),
         peers=peers or PeersConfig(),

@@ -12,11 +12,11 @@ from typing import Any
 import grpc
 
 from pointsman.clock import Clock, SystemClock
+from pointsman.daemon.http_server import bound_socket
 from pointsman.daemon.lane.lane_connection import LaneConnection
 from pointsman.daemon.lane.lane_methods import Inline, Methods
 from pointsman.daemon.lane.lane_pushes import Pushes
 from pointsman.daemon.lane.undecided_connection import OtherWire, UndecidedConnection
-from pointsman.daemon.http_server import bound_socket
 from pointsman.daemon.tls.tls_connection import Handshakes, TlsConnection
 from pointsman.daemon.waiting_bytes import ComingIn, Unsent
 from pointsman.http2.http2_sending import Http2Shared

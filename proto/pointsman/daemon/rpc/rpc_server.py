@@ -14,9 +14,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from pointsman.daemon.access.access import Access, Rules
+from pointsman.daemon.http_server import CannotListen
 from pointsman.daemon.lane.lane_server import LaneServer
 from pointsman.daemon.lane.undecided_connection import OtherWire
-from pointsman.daemon.http_server import CannotListen
 from pointsman.daemon.rpc.handler_table import HandlerTable
 from pointsman.daemon.rpc.listeners import DEFAULT_LISTENER, GRPCIO
 from pointsman.daemon.rpc.standard_services import HealthServicer, ReflectionServicer, StandardStreams

@@ -7,20 +7,32 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from pointsman.manual_clock import ManualClock
+from pointsman.wire.credentials import Credentials
 from pointsman_agent.config import MAX_NAME_SERVERS, NameServersSection
-from pointsman_agent.name_servers import NameServerSource, NameServerSourceError
-from pointsman_agent.name_servers.list_sources import MAX_BYTES, DnsNameServers, FileNameServers, build_source
+from pointsman_agent.name_servers import NameServerSource, NameServerSourceError, list_sources
+from pointsman_agent.name_servers.list_sources import (
+    MAX_BYTES,
+    DnsNameServers,
+    FileNameServers,
+    HttpNameServers,
+    build_source,
+)
 from pointsman_agent.name_servers.name_server_follower import NameServerFollower, NameServerListMetrics
 from pointsman_agent.observable import Observable
+from pointsman_namesrv.config import AddressServerConfig
+from tests.kit.certificates import Authority
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.tls_peers import tls_config
 from tests.kit.waiting import eventually
 
 GOOD = ("10.0.0.1:9876", "10.0.0.2:9876")
@@ -257,7 +269,151 @@ async def test_a_file_that_changes_is_followed_and_one_that_vanishes_empties_or_
 # --- what is configured --------------------------------------------------------------------------------------------
 
 
+# --- an address server ----------------------------------------------------------------------------------------------
+
+
+class ListServer:
+    """Answers every request with these bytes, or what ``send`` does in their place."""
+
+    def __init__(self) -> None:
+        self.status, self.body, self.location = 200, b"10.0.0.2:9876;10.0.0.1:9876", ""
+        self.send: Callable[[BaseHTTPRequestHandler], None] | None = None
+        self.asked: list[str] = []
+        of = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                of.asked.append(self.path)
+                (of.send or of.send_list)(self)
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/rocketmq/nsaddr-grpc?nofix=1"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def send_list(self, handler: BaseHTTPRequestHandler) -> None:
+        """Send the list."""
+        handler.send_response(self.status)
+        if self.location:
+            handler.send_header("Location", self.location)
+        handler.end_headers()
+        handler.wfile.write(self.body)
+
+    def stop(self) -> None:
+        """Free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def lists() -> Iterator[ListServer]:
+    server = ListServer()
+    yield server
+    server.stop()
+
+
+async def test_the_list_of_an_address_server_is_followed_and_an_error_keeps_the_last_good_one(
+    clock: ManualClock, lists: ListServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with following(HttpNameServers(lists.url), clock) as follower:
+        await follower.has_read(1)
+        assert follower.listed.value == GOOD
+        for number, (status, body) in enumerate([(404, b"no list"), (200, b""), (200, b"<html>")], 1):
+            lists.status, lists.body = status, body
+            await clock.advance(10)
+            await follower.has_read(number, "failed")
+            assert follower.listed.value == GOOD
+        lists.body = b"10.0.0.9:9876\n"
+        await clock.advance(10)
+        await follower.has_read(2)
+        assert follower.listed.value == ("10.0.0.9:9876",)
+    assert set(lists.asked) == {"/rocketmq/nsaddr-grpc?nofix=1"}
+    assert "HTTP 404, expected 200" in str([getattr(record, "facts", "") for record in caplog.records])
+
+
+async def test_an_agent_reads_the_list_of_a_real_name_server() -> None:
+    on = AddressServerConfig(listen="127.0.0.1:0")
+    async with running_name_server(address_server=on) as app:
+        source = HttpNameServers(f"http://127.0.0.1:{app.address_server_port}/rocketmq/nsaddr")
+        with pytest.raises(NameServerSourceError, match="HTTP 404, expected 200"):
+            await asyncio.to_thread(source.read)
+        app.core.kv.put("NSADDR", "nsaddr", "ns1:9876;ns2:9876")
+        assert await asyncio.to_thread(source.read) == ("ns1:9876", "ns2:9876")
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "the list has no address"),
+        (b"\xff", "ordinal not in range(128)"),
+        (b"a:1;a:1", "the list has the address a:1 twice"),
+        (b"<!doctype html>", "the list has the address '<!doctype html>', which"),
+        (b"a:1;" * 17, "the list has 17 addresses, at most 16 are allowed"),
+        (b" " * (MAX_BYTES + 1), f"is longer than {MAX_BYTES} bytes"),
+    ],
+    ids=["empty", "binary", "twice", "page", "seventeen", "endless"],
+)
+def test_what_is_no_list_is_an_error_with_its_address(lists: ListServer, body: bytes, problem: str) -> None:
+    lists.body = body
+    with pytest.raises(NameServerSourceError) as refused:
+        HttpNameServers(lists.url).read()
+    assert str(refused.value).startswith(f"{lists.url}: ")
+    assert problem in str(refused.value)
+
+
+def test_a_redirection_is_not_followed_and_a_proxy_not_asked(
+    lists: ListServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    source = HttpNameServers(lists.url)
+    assert source.read() == ("10.0.0.2:9876", "10.0.0.1:9876")
+    lists.status, lists.location = 302, lists.url
+    with pytest.raises(NameServerSourceError, match="HTTP 302"):
+        source.read()
+    assert len(lists.asked) == 2
+
+
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
+    lists: ListServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_sources, "HTTP_SECONDS", 0.2)
+    ended = threading.Event()
+
+    def trickle(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        while not ended.wait(0.05):
+            handler.wfile.write(b"a")
+
+    lists.send = trickle
+    with pytest.raises(NameServerSourceError, match="no complete response within"):
+        HttpNameServers(lists.url).read()
+    ended.set()
+
+
+def test_an_address_server_that_is_away_is_an_error(lists: ListServer) -> None:
+    lists.send = lambda handler: handler.connection.close()
+    with pytest.raises(NameServerSourceError, match=r"127\.0\.0\.1"):
+        HttpNameServers(lists.url).read()
+
+
+async def test_https_is_verified_by_the_authorities_of_the_credentials(authority: Authority) -> None:
+    on, tls = AddressServerConfig(listen="127.0.0.1:0", tls=True), tls_config(authority.issue("server"))
+    async with running_name_server(address_server=on, tls=tls) as app:
+        app.core.kv.put("NSADDR", "nsaddr", "ns1:9876")
+        url = f"https://localhost:{app.address_server_port}/rocketmq/nsaddr"
+        known = HttpNameServers(url, credentials=Credentials(ca=str(authority.file)))
+        assert await asyncio.to_thread(known.read) == ("ns1:9876",)
+        with pytest.raises(NameServerSourceError, match="certificate verify failed"):
+            await asyncio.to_thread(HttpNameServers(url).read)
+
+
 def test_the_source_is_as_configured() -> None:
+    assert isinstance(build_source(NameServersSection(url="http://ns1:8080/rocketmq/nsaddr")), HttpNameServers)
     assert build_source(NameServersSection(addrs=GOOD)) is None
     assert isinstance(build_source(NameServersSection(dns="namesrv.example:9876")), DnsNameServers)
     assert isinstance(build_source(NameServersSection(file="namesrv")), FileNameServers)

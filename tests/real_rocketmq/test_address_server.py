@@ -1,0 +1,72 @@
+"""Brokers and clients of RocketMQ that have their name servers from an address server move without a restart.
+
+They ask it every two minutes, which decides how long these tests take.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from deploy.rocketmq.processes import RocketMQ, failed, free_port, got, sent
+from tests.kit.waiting import until
+from tests.real_rocketmq.conftest import Jars
+from tests.real_rocketmq.name_server import NameServer, Pointsman
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(900)]
+
+CONNECTIONS = "pointsman_namesrv_remoting_connections"
+ROUND_SECONDS = 180.0
+"""A refresh of the list, two minutes, and what follows from it."""
+
+
+def set_list(server: Pointsman, *addrs: str) -> None:
+    """Have brokers and clients use these name servers."""
+    words = ["--namesrv", server.grpc_addr, "nsaddr", "set", *addrs, "--yes"]
+    subprocess.run([sys.executable, "-m", "pointsman_ctl", *words], check=True, timeout=60, capture_output=True)
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
+def test_a_fleet_moves_from_rocketmqs_name_server_to_pointsman_by_its_list_alone(
+    jars: Jars, tmp_path: Path, version: str
+) -> None:
+    with ExitStack() as stack:
+        lists = f"127.0.0.1:{free_port()}"
+        ours = Pointsman(tmp_path / "ns", settings={"address_server.listen": lists})
+        stack.callback(ours.stop)
+        theirs = NameServer(f"127.0.0.1:{free_port()}")
+        rocketmq = RocketMQ(jars.of(version), tmp_path / "rocketmq", "", address_server=lists)
+        upstream = rocketmq.name_server(theirs.addr)
+        stack.callback(upstream.end)
+        until(theirs.is_there, what="RocketMQ's name server")
+        set_list(ours, theirs.addr)
+
+        broker = rocketmq.broker("a")
+        stack.callback(broker.end)
+        until(lambda: set(theirs.addrs("a")) == {"0"}, what="the broker at RocketMQ's name server")
+        producer = rocketmq.producer("Moved", 1_000_000)
+        stack.callback(producer.end)
+        until(lambda: len(sent(producer)) > 10, what="the first messages")
+        consumer = rocketmq.consumer("Moved")
+        stack.callback(consumer.end)
+        until(lambda: len(set(got(consumer))) > 10, what="the first messages read")
+        assert ours.addrs("a") == {}
+
+        set_list(ours, theirs.addr, ours.addr)
+        until(lambda: set(ours.addrs("a")) == {"0"}, seconds=ROUND_SECONDS, what="the broker at Pointsman")
+        set_list(ours, ours.addr)
+        until(lambda: ours.metric(CONNECTIONS) >= 3, seconds=ROUND_SECONDS, what="broker and clients at Pointsman")
+        upstream.end()
+        before = len(sent(producer))
+        until(lambda: len(sent(producer)) > before + 100, what="messages without RocketMQ's name server")
+
+        producer.end_sending()
+        until(lambda: not producer.is_alive, what="the producer's end")
+        until(lambda: set(got(consumer)) == sent(producer), what="all messages read")
+        assert failed(producer) == []
+        assert broker.is_alive
+        assert ours.errors() == []
