@@ -143,7 +143,7 @@ def _url_problem(url: str) -> str | None:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        return f"is no URL: {error}"
+        return f"is not a URL: {error}"
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
         return "must be http://HOST:PORT/PATH or https://HOST:PORT/PATH"
     return "must not have a user name or password" if "@" in parts.netloc else None

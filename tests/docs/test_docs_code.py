@@ -24,7 +24,7 @@ import pointsman_report.cli
 from pointsman.daemon.access.access_settings import Grant
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman_agent.config import TopicRow
-from pointsman_namesrv.config import RemotingConfig, ServerConfig
+from pointsman_namesrv.config import AddressServerConfig, RemotingConfig, ServerConfig
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -125,7 +125,8 @@ def check_options(where: str, name: str, words: list[str]) -> None:
 @pytest.mark.parametrize(("where", "text"), blocks("toml"), ids=lambda each: each.splitlines()[0][:50])
 def test_the_toml_of_a_page_is_valid_for_its_daemon(where: str, text: str) -> None:
     found = tomllib.loads(text)
-    assert found.keys() <= {"topics", "tls", "access", "server", "remoting"}, where
+    assert found.keys() <= {"topics", "tls", "access", "server", "remoting", "address_server"}, where
+    assert list(AddressServerConfig(**found.get("address_server", {})).problems()) == []
     assert list(ServerConfig(**found.get("server", {})).problems()) == []
     assert list(RemotingConfig(**found.get("remoting", {})).problems()) == []
     assert list(TlsConfig(**found.get("tls", {})).problems()) == []

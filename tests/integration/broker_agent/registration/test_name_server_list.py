@@ -357,7 +357,7 @@ async def test_an_agent_reads_the_list_of_a_real_name_server() -> None:
     ],
     ids=["empty", "binary", "twice", "page", "seventeen", "endless"],
 )
-def test_what_is_no_list_is_an_error_with_its_address(lists: ListServer, body: bytes, problem: str) -> None:
+def test_what_cannot_be_a_list_is_an_error_with_its_address(lists: ListServer, body: bytes, problem: str) -> None:
     lists.body = body
     with pytest.raises(NameServerSourceError) as refused:
         HttpNameServers(lists.url).read()
