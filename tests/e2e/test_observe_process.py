@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from pointsman_namesrv.config import RemotingConfig
+from tests.kit.broker.redis.process import free_port
 from tests.kit.broker.rocketmq.frames import register
 from tests.kit.broker.rocketmq.peer import remoting_peer
 from tests.kit.history.rows import files_in, rows_in
+from tests.kit.http_answer import ask
 from tests.kit.name_server.in_process import running_name_server
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, read_until
 
 pytestmark = pytest.mark.e2e
 
@@ -26,12 +28,18 @@ async def test_sigterm_writes_the_end_packs_the_file_and_exits_with_0(tmp_path: 
     ):
         broker.send(register())
         assert (await broker.answer()).code == 0
+        port = free_port()
         options = ("--namesrv", server.remoting_addr, "--history", tmp_path, "--poll-seconds", "0.2")
+        options += ("--monitoring", f"127.0.0.1:{port}")
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "pointsman_namesrv.observe", *options, stderr=asyncio.subprocess.DEVNULL
         )
         try:
             await eventually(lambda: files_in(tmp_path))
+            listed = f'pointsman_observe_brokers{{name_server="{server.remoting_addr}"}} 1.0'
+            await read_until(lambda: ask(port, "/metrics"), lambda answer: listed in answer.body.decode())
+            health = await ask(port, "/healthz")
+            assert (health.status, health.document["watched"]) == (200, {server.remoting_addr: True})
             process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(60):
                 assert await process.wait() == 0

@@ -6,21 +6,27 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
 from pointsman.clock import SystemClock
+from pointsman.daemon.http_server import CannotListen
+from pointsman.daemon.monitoring import MonitoringServer
 from pointsman.daemon.process import daemon_process, logs
 from pointsman.daemon.process.daemon_command import CONTEXT, LOOP, run, version_option
 from pointsman.names import addr_problem
 from pointsman.rocketmq.bodies import BadBodyError, read_json
 from pointsman.rocketmq.codes import RequestCode
+from pointsman.setting import unusable_listen
 from pointsman_namesrv import __version__
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.observe.connection import NoResponse, Refused, body_of, connected
+from pointsman_namesrv.observe.listings import Listings
 from pointsman_namesrv.observe.observer import Observer, ObserverSettings
+from pointsman_namesrv.observe.observer_metrics import ObserverMetrics
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +56,14 @@ def read_addrs(_ctx: click.Context, _param: click.Parameter, addrs: tuple[str, .
     if len(distinct) > MAX_NAME_SERVERS:
         raise click.BadParameter(f"given {len(distinct)} times, at most {MAX_NAME_SERVERS} are allowed")
     return distinct
+
+
+def read_listen(_ctx: click.Context, _param: click.Parameter, listen: str | None) -> str:
+    """Check an address to listen on; None: it is not given."""
+    problem = next(unusable_listen("listen", listen), None) if listen else None
+    if problem:
+        raise click.BadParameter(problem.partition(": ")[2] or problem)
+    return listen or ""
 
 
 @click.command(
@@ -97,6 +111,12 @@ Exit codes:  0 stopped, 1 failed (folder not writable, or --print without a resp
     metavar="DAYS",
     help="Days for which history is retained; 0: no limit. At most 20 GiB are retained in any case.",
 )
+@click.option(
+    "--monitoring",
+    callback=read_listen,
+    metavar="HOST:PORT",
+    help="Serve /metrics and /healthz here, e.g. 127.0.0.1:9878; port 0 picks a free one.  [default: off]",
+)
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="INFO", show_default=True)
 @click.option(
     "--log-format",
@@ -115,6 +135,7 @@ def command(
     poll_seconds: float,
     topics_seconds: float,
     retain_days: int,
+    monitoring: str,
     log_level: str,
     log_format: str,
     loop: str,
@@ -141,7 +162,9 @@ def command(
     logs.configure(log_level, log_format)
     config = HistoryConfig(directory=history, retain_days=retain_days)
     settings = ObserverSettings(poll_seconds=poll_seconds, topics_seconds=topics_seconds)
-    return daemon_process.run(lambda stop: observe(namesrv, config, settings, stop), loop=loop)
+    return daemon_process.run(
+        lambda stop: observe(namesrv, config, settings, stop, monitoring_listen=monitoring), loop=loop
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -149,17 +172,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(command, arguments)
 
 
-async def observe(addrs: Sequence[str], history: HistoryConfig, settings: ObserverSettings, stop: asyncio.Event) -> int:
+async def observe(
+    addrs: Sequence[str],
+    history: HistoryConfig,
+    settings: ObserverSettings,
+    stop: asyncio.Event,
+    *,
+    monitoring_listen: str = "",
+) -> int:
     """Poll until ``stop`` is set; return the exit code."""
-    clock, metrics = SystemClock(), Metrics()
+    clock, metrics, listings = SystemClock(), Metrics(), Listings(addrs)
+    observed = ObserverMetrics(listings, metrics, clock=clock)
     observers = [
-        Observer(addr, history=history, settings=settings, version=__version__, clock=clock, metrics=metrics)
+        Observer(
+            addr,
+            history=history,
+            settings=settings,
+            version=__version__,
+            clock=clock,
+            metrics=metrics,
+            listings=listings,
+            observed=observed,
+        )
         for addr in addrs
     ]
     try:
         for observer in observers:
             observer.check_folder()
-        await _run(observers, stop)
+        with _monitoring(monitoring_listen, observed, listings):
+            await _run(observers, stop)
+    except CannotListen as refused:
+        log.error("%s", refused)  # noqa: TRY400  # the sentence says it all
+        return daemon_process.EXIT_FAILED
     except (OSError, ExceptionGroup) as errors:  # the edge of the process: an error is one log line and exit 1
         error = _first(errors)
         if isinstance(error, OSError):
@@ -168,6 +212,25 @@ async def observe(addrs: Sequence[str], history: HistoryConfig, settings: Observ
             log.exception("observer failed", exc_info=errors)
         return daemon_process.EXIT_FAILED
     return daemon_process.EXIT_OK
+
+
+@contextmanager
+def _monitoring(listen: str, observed: ObserverMetrics, listings: Listings) -> Iterator[None]:
+    if not listen:
+        yield
+        return
+
+    def health() -> tuple[bool, dict[str, object]]:
+        watched = {addr: listing.brokers is not None for addr, listing in listings.by_addr.items()}
+        return any(watched.values()), {"watched": watched}
+
+    server = MonitoringServer(listen, registry=observed.registry, health=health)
+    server.start()
+    log.info("serving metrics", extra={"facts": {"port": server.port}})
+    try:
+        yield
+    finally:
+        server.stop()
 
 
 async def _run(observers: list[Observer], stop: asyncio.Event) -> None:

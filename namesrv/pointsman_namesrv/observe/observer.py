@@ -28,6 +28,8 @@ from pointsman_namesrv.observe.fleet_view import (
     read_route,
     read_topic_list,
 )
+from pointsman_namesrv.observe.listings import Listings
+from pointsman_namesrv.observe.observer_metrics import ObserverMetrics
 from pointsman_namesrv.observe.polled_events import SOURCE, Watch
 from pointsman_namesrv.observe.topic_round import RecordedTopics, TooManyTopics, TopicRound
 
@@ -75,8 +77,13 @@ class Observer:
         version: str,
         clock: Clock,
         metrics: Metrics,
+        listings: Listings | None = None,
+        observed: ObserverMetrics | None = None,
     ) -> None:
+        """``listings`` gets what this name server lists, ``observed`` counts its responses."""
         self.addr = addr
+        self._listings = listings or Listings([addr])
+        self._observed = observed
         self._history = history
         self._settings = settings
         self._version = version
@@ -119,6 +126,8 @@ class Observer:
             view = self._read(body_of(await connection.ask(RequestCode.GET_BROKER_CLUSTER_INFO)))
             backoff.reset()
             now = self._clock.monotonic()
+            if self._observed is not None:
+                self._observed.responded(self.addr, now - began)
             had_begun = watch.is_ready
             events = watch.answered(view, now=now)
             if watch.is_ready and not had_begun:
@@ -126,6 +135,8 @@ class Observer:
             elif not watch.is_ready and not self._is_reported_away:
                 self._report_unreachable(f"{watch.expected} brokers known before are not listed again yet")
             if self._running is not None:
+                if events:
+                    self._listings.watched(self.addr, frozenset(watch.known), now=now)
                 self._record(self._running, watch, events)
                 self._run_timed_work(self._running, watch)
                 await self._collect_topics(self._running, watch, connection)
@@ -159,6 +170,8 @@ class Observer:
         log.info("started watching a name server", extra={"facts": {"name_server": self.addr}})
 
     def _record(self, running: _Run, watch: Watch, events: list[Event]) -> None:
+        if self._observed is not None:
+            self._observed.happened(self.addr, events)
         for event in events:
             running.recorder.record([event])
             if event.kind is EventKind.REGISTERED and event.broker is not None:
@@ -170,6 +183,7 @@ class Observer:
         watch, self._watch = self._watch, None
         if watch is not None:
             self._known = watch.known
+        self._listings.not_watched(self.addr, now=self._clock.monotonic())
         if problem and not self._is_reported_away:
             self._report_unreachable(problem)
         if running is None or watch is None:

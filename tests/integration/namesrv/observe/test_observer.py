@@ -20,7 +20,9 @@ from pointsman_namesrv.observe import __main__ as command
 from pointsman_namesrv.observe import connection
 from pointsman_namesrv.observe import observer as observing
 from pointsman_namesrv.observe import polled_events as watching
+from pointsman_namesrv.observe.listings import Listings
 from pointsman_namesrv.observe.observer import Observer, ObserverSettings
+from pointsman_namesrv.observe.observer_metrics import ObserverMetrics
 from pointsman_report.row_validation import problems_of
 from tests.kit.broker.redis.process import free_port
 from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config
@@ -47,7 +49,14 @@ async def served(addr: str = "") -> AsyncIterator[str]:
         yield server.remoting_addr
 
 
-def observer(addr: str, folder: Path, **settings: float) -> Observer:
+def observer(
+    addr: str,
+    folder: Path,
+    *,
+    listings: Listings | None = None,
+    observed: ObserverMetrics | None = None,
+    **settings: float,
+) -> Observer:
     return Observer(
         addr,
         history=HistoryConfig(directory=str(folder)),
@@ -55,6 +64,8 @@ def observer(addr: str, folder: Path, **settings: float) -> Observer:
         version="0",
         clock=SystemClock(),
         metrics=Metrics(),
+        listings=listings,
+        observed=observed,
     )
 
 
@@ -360,3 +371,33 @@ async def test_a_folder_that_another_observer_writes_is_refused_at_the_start(
             )
     assert code == 1
     assert "writes the history of node" in caplog.text
+
+
+# --- metrics ------------------------------------------------------------------------------------------------------
+
+
+async def test_metrics_show_each_server_and_which_brokers_one_of_them_misses(tmp_path: Path) -> None:
+    async with served() as one, served() as two, remoting_peer(one) as at_one, remoting_peer(two) as at_two:
+        for peer in (at_one, at_two):
+            await register_broker(peer, "broker-a", 1)
+        await register_broker(at_one, "broker-b", 2)
+        clock, listings, recorded = SystemClock(), Listings([one, two]), Metrics()
+        observed = ObserverMetrics(listings, recorded, clock=clock)
+
+        def sample(name: str, addr: str) -> float:
+            return observed.registry.get_sample_value(f"pointsman_observe_{name}", {"name_server": addr}) or 0.0
+
+        found = [observer(addr, tmp_path, listings=listings, observed=observed) for addr in (one, two)]
+        assert (sample("up", one), observed.registry.get_sample_value("pointsman_namesrv_ready")) == (0.0, None)
+        async with watched(found[0]), watched(found[1]):
+            await until_known(found[0], "broker-a", "broker-b")
+            await until_known(found[1], "broker-a")
+            assert [sample("brokers", addr) for addr in (one, two)] == [2.0, 1.0]
+            assert [sample("up", addr) for addr in (one, two)] == [1.0, 1.0]
+            assert [sample("brokers_missing", addr) for addr in (one, two)] == [0.0, 1.0]
+            assert sample("brokers_missing_seconds", two) > 0 == sample("brokers_missing_seconds", one)
+            await register_broker(at_two, "broker-b", 2)
+            await eventually(lambda: sample("brokers_missing", two) == 0.0)
+            assert (sample("arrivals_total", two), sample("arrivals_total", one)) == (1.0, 0.0)
+            assert sample("response_seconds_count", one) >= 1
+        assert sample("up", one) == 0.0

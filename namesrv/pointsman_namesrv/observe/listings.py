@@ -1,0 +1,48 @@
+"""What each observed name server lists now, and which brokers one of them does not list. Pure; time is an argument.
+
+RocketMQ's name servers do not know each other. A broker that one of them lists and another does not is *missing* there;
+it has departed when no server lists it. A server that does not respond, or that was just restarted and waits for its
+brokers, lists nothing that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pointsman_namesrv.core.model import Position
+
+
+@dataclass(slots=True)
+class Listing:
+    """One name server."""
+
+    brokers: frozenset[Position] | None = None
+    """None: it is not watched now."""
+    missing: dict[Position, float] = field(default_factory=dict)
+    """By broker that another server lists: since when, monotonic seconds."""
+
+
+class Listings:
+    """The listings of all observed name servers, by address."""
+
+    def __init__(self, addrs: Iterable[str]) -> None:
+        self.by_addr: Mapping[str, Listing] = {addr: Listing() for addr in addrs}
+
+    def watched(self, addr: str, brokers: frozenset[Position], *, now: float) -> None:
+        """Record what a name server lists."""
+        if self.by_addr[addr].brokers != brokers:
+            self.by_addr[addr].brokers = brokers
+            self._compare(now)
+
+    def not_watched(self, addr: str, *, now: float) -> None:
+        """Record that a name server does not respond, or waits for its brokers."""
+        if self.by_addr[addr].brokers is not None:
+            self.by_addr[addr].brokers = None
+            self._compare(now)
+
+    def _compare(self, now: float) -> None:
+        everywhere = frozenset[Position]().union(*(each.brokers or () for each in self.by_addr.values()))
+        for each in self.by_addr.values():
+            absent = frozenset[Position]() if each.brokers is None else everywhere - each.brokers
+            each.missing = {position: each.missing.get(position, now) for position in absent}

@@ -1,0 +1,99 @@
+"""Metrics of the observer: the observed name servers, the brokers that they list, and where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pointsman.clock import Clock
+from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.node_metrics import Metrics
+from pointsman_namesrv.observe.listings import Listings
+
+RESPONSE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Upper bounds of the histogram."""
+
+
+class ObserverMetrics:
+    """A registry for the observer alone: a name server's own metrics would be of no name server here."""
+
+    def __init__(self, listings: Listings, recorded: Metrics, *, clock: Clock) -> None:
+        """``recorded``: the metrics in which the recorders count rows."""
+        self.registry = CollectorRegistry()
+        for of_process in (ProcessCollector, PlatformCollector, GCCollector):
+            of_process(registry=self.registry)
+        for history in (recorded.history_rows, recorded.history_dropped, recorded.history_failing):
+            self.registry.register(history)
+        self._responses = Histogram(
+            "pointsman_observe_response_seconds",
+            "Time of a name server's responses to GET_BROKER_CLUSTER_INFO",
+            ["name_server"],
+            buckets=RESPONSE_SECONDS,
+            registry=self.registry,
+        )
+        self._departures = Counter(
+            "pointsman_observe_departures",
+            "Brokers that a name server ceased to list while it was watched",
+            ["name_server"],
+            registry=self.registry,
+        )
+        self._arrivals = Counter(
+            "pointsman_observe_arrivals",
+            "Brokers that a name server began to list while it was watched, first ones and returns",
+            ["name_server"],
+            registry=self.registry,
+        )
+        for addr in listings.by_addr:
+            for each in (self._responses, self._departures, self._arrivals):
+                each.labels(addr)
+        self.registry.register(_ListingCollector(listings, clock))
+
+    def responded(self, addr: str, seconds: float) -> None:
+        """Count a response."""
+        self._responses.labels(addr).observe(seconds)
+
+    def happened(self, addr: str, events: Iterable[Event]) -> None:
+        """Count what was recorded of a name server's brokers."""
+        for event in events:
+            if event.kind is EventKind.EXPIRED and "between_watches" not in event.detail:
+                self._departures.labels(addr).inc()
+            elif event.kind is EventKind.REGISTERED:
+                self._arrivals.labels(addr).inc()
+
+
+class _ListingCollector(Collector):
+    """Reads the listings at each scrape, in the thread of the scrape: each is replaced, never changed."""
+
+    def __init__(self, listings: Listings, clock: Clock) -> None:
+        self._listings = listings
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        """See ``prometheus_client``."""
+        labels = ["name_server"]
+        up = GaugeMetricFamily("pointsman_observe_up", "1 while the name server responds and is watched", labels=labels)
+        brokers = GaugeMetricFamily(
+            "pointsman_observe_brokers", "Brokers (replicas) that the name server lists", labels=labels
+        )
+        missing = GaugeMetricFamily(
+            "pointsman_observe_brokers_missing",
+            "Brokers (replicas) that another name server lists and this one does not",
+            labels=labels,
+        )
+        oldest = GaugeMetricFamily(
+            "pointsman_observe_brokers_missing_seconds",
+            "Time for which the first of these brokers has been missing; 0: none is",
+            labels=labels,
+        )
+        now = self._clock.monotonic()
+        for addr, listing in self._listings.by_addr.items():
+            listed, absent = listing.brokers, listing.missing
+            up.add_metric([addr], 0.0 if listed is None else 1.0)
+            missing.add_metric([addr], len(absent))
+            oldest.add_metric([addr], now - min(absent.values()) if absent else 0.0)
+            if listed is not None:
+                brokers.add_metric([addr], len(listed))
+        yield from (up, brokers, missing, oldest)
