@@ -29,8 +29,8 @@ async def test_sigterm_writes_the_end_packs_the_file_and_exits_with_0(tmp_path: 
         broker.send(register())
         assert (await broker.answer()).code == 0
         port = free_port()
-        options = ("--namesrv", server.remoting_addr, "--history", tmp_path, "--poll-seconds", "0.2")
-        options += ("--monitoring", f"127.0.0.1:{port}")
+        serving = ("--monitoring", f"127.0.0.1:{port}")
+        options = ("--namesrv", server.remoting_addr, "--history", tmp_path, "--poll-seconds", "0.2", *serving)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "pointsman_namesrv.observe", *options, stderr=asyncio.subprocess.DEVNULL
         )
