@@ -151,6 +151,7 @@ TASKS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("order-topic", "kv_commands", "Show and change order topics."),
             Entry("kv", "kv_commands", "Show and change RocketMQ's key-value configuration."),
             Entry("nsaddr", "nsaddr_commands", "Show and change lists of name servers over HTTP."),
+            Entry("settings", "settings_commands", "Copy operators' settings to a file or to name servers."),
             Entry("delete-topic", "change_commands", "Delete TOPIC from the name servers."),
         ),
     ),

@@ -288,10 +288,14 @@ class RocketMQ(Clients):
 
     def admin(self, *command: str) -> str:
         """Run mqadmin and return what it printed."""
+        return run_program(self.admin_command(*command), seconds=60.0, cwd=self._folder / "admin")
+
+    def admin_command(self, *command: str) -> list[str]:
+        """Return what starts mqadmin; without arguments it lists its commands."""
         home = self._folder / "admin"
         java = self._java(home, "tools", f"-Djava.io.tmpdir={home}")
-        main = "org.apache.rocketmq.tools.command.MQAdminStartup"
-        return run_program([*java, main, command[0], "-n", self._namesrv, *command[1:]], seconds=60.0, cwd=home)
+        java.append("org.apache.rocketmq.tools.command.MQAdminStartup")
+        return [*java, command[0], "-n", self._namesrv, *command[1:]] if command else java
 
 
 class Broker(Running):

@@ -19,6 +19,8 @@ from deploy.rocketmq.processes import RocketMQ, free_port
 from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer
 from pointsman_client.rocketmq import RocketmqTransport
 from pointsman_ctl.output.error_report import ACCESS_KEY_HINT
+from tests.fixtures.mqadmin_commands.record import VERSION as MQADMIN
+from tests.fixtures.mqadmin_commands.record import commands_of, recorded
 from tests.kit.ctl.command import Ended, ctl
 from tests.kit.waiting import eventually, read_until, until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
@@ -165,6 +167,10 @@ async def test_locks_and_pins_need_agents(brokers: Brokers) -> None:
         assert (grpc.code, remoting.code) == (1, 2)
         assert "no broker has an agent that can be queried: C/a/0" in grpc.err
         assert "requires a name server of Pointsman" in remoting.err
+
+
+def test_the_commands_of_mqadmin_are_those_of_the_table(jars: Jars, tmp_path: Path) -> None:
+    assert commands_of(jars.of(MQADMIN), tmp_path) == recorded(MQADMIN)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

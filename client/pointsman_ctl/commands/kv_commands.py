@@ -15,7 +15,17 @@ from pointsman.wire.json_document import Document
 from pointsman_client import OrderTopicConfError, RequestRejectedError, Revision, TopicRoute, to_publish_queues
 from pointsman_client.pointsman_grpc.codec import to_topic_route
 from pointsman_ctl.commands.server_changes import Outcome, change_every, not_there
-from pointsman_ctl.options.command_options import CommandGroup, by_option, confirm, read_name, yes_option
+from pointsman_ctl.commands.settings_copy import KV, copy_settings, settings_of
+from pointsman_ctl.options.command_options import (
+    CommandGroup,
+    Consent,
+    by_option,
+    change_options,
+    confirm,
+    read_addr,
+    read_name,
+    yes_option,
+)
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.name_completion import complete_topics
 from pointsman_ctl.output.error_report import EXIT_FAILED, EXIT_OK, KeyNotFoundError
@@ -130,6 +140,31 @@ def kv_delete(invocation: Invocation, namespace: str, key: str, by: str) -> int:
       pointsmanctl --namesrv ns1:9876,ns2:9876 kv delete LIMITS orders
     """
     return _delete(invocation, namespace, key, by)
+
+
+@kv.command("sync")
+@click.option(
+    "--from", "source", callback=read_addr, required=True, metavar="HOST:PORT", help="Name server that has the keys."
+)
+@change_options
+@pass_invocation
+def kv_sync(invocation: Invocation, source: str, consent: Consent) -> int:
+    """Set the keys of another name server.
+
+    For a new name server, or after `kv get` reported a difference. Shows what differs at each server listed, and you
+    must confirm (without a terminal: --yes). Order topics are copied, too. Keys that only the server itself has are
+    listed and kept. `settings restore --from` copies all settings. Sent to all servers listed but the source; exits 1
+    if one failed or rejected a key. Repeating it is safe.
+
+    \b
+    JSON: as of `settings restore`
+
+    \b
+    Examples:
+      pointsmanctl --namesrv ns3:9876 kv sync --from ns1:9876 --dry-run
+      pointsmanctl --namesrv ns2:9876,ns3:9876 kv sync --from ns1:9876 --yes
+    """
+    return copy_settings(invocation, settings_of(invocation, source), (KV,), consent, source=source)
 
 
 @click.group(cls=CommandGroup)

@@ -26,7 +26,7 @@ class SettingDifference:
     @property
     def label(self) -> str:
         """Kind and name of the setting, e.g. ``guard c1``."""
-        return f"{self.key[0].lower().replace('_', ' ')} {'/'.join(part for part in self.key[1:] if part)}"
+        return setting_label(self.key)
 
 
 def setting_differences(nodes: Mapping[str, NodeSettings]) -> list[SettingDifference]:
@@ -87,15 +87,16 @@ def to_difference_document(
             {
                 "kind": each.key[0],
                 "name": list(each.key[1:]),
-                "first": _setting(each.at[addrs[0]]),
-                "second": _setting(each.at[addrs[1]]),
+                "first": setting_document(each.at[addrs[0]]),
+                "second": setting_document(each.at[addrs[1]]),
             }
             for each in settings
         ],
     }
 
 
-def _setting(setting: Setting | None) -> Document | None:
+def setting_document(setting: Setting | None) -> Document | None:
+    """Render a setting at one server; None: not set there."""
     if setting is None:
         return None
     return {"value": setting.value, "remainingSeconds": setting.remaining_seconds}
@@ -133,6 +134,11 @@ def difference_parts(
     for addr, side in zip(addrs, sides, strict=True):
         if side.state == "WARMING":
             yield Text(f"{addr} is WARMING: some brokers may not have registered yet", style=WARNING)
+
+
+def setting_label(key: Key) -> str:
+    """Return kind and name of a setting, e.g. ``guard c1``."""
+    return f"{key[0].lower().replace('_', ' ')} {'/'.join(part for part in key[1:] if part)}"
 
 
 def setting_text(setting: Setting | None) -> str:

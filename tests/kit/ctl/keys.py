@@ -14,7 +14,7 @@ DATA_KEYED = {
     *("before", "after"),
 }
 """Their keys are names of the user's own, or of the server's."""
-GROUPS = {"kv", "nsaddr", "order-topic", "maintenance"}
+GROUPS = {"kv", "maintenance", "nsaddr", "order-topic", "settings"}
 
 
 def undocumented_keys(

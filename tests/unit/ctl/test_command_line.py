@@ -451,6 +451,41 @@ def test_each_command_is_completed_with_its_summary(
     assert dict(zip(found[1::3], found[2::3], strict=True)) == expected
 
 
+UNDONE_BY = {
+    "pin": "unpin",
+    "unpin": "pin",
+    "maintenance on": "maintenance off",
+    "maintenance off": "maintenance on",
+    "wipe-write-perm": "add-write-perm",
+    "add-write-perm": "wipe-write-perm",
+    "guard": "guard",
+    "kv put": "kv put",
+    "kv delete": "kv put",
+    "evict": "brokers",
+}
+"""Changes that take nothing away from clients, and the command that undoes each. An evicted broker that runs registers
+again with its next heartbeat, as ``brokers`` shows."""
+READS_BY_AUTHOR = {"events", "changes"}
+
+
+def test_every_change_asks_or_is_undone_by_one_command() -> None:
+    found = {" ".join(words): options_of(words) for words in every_command()}
+    changes = {name for name, options in found.items() if "--by" in options} - READS_BY_AUTHOR
+    asks = {name for name in changes if "--yes" in found[name]}
+
+    assert changes - asks == UNDONE_BY.keys()
+    assert set(UNDONE_BY.values()) <= found.keys()
+    assert [name for name, options in found.items() if options & {"--yes", "--dry-run"} and "--by" not in options] == []
+
+
+def options_of(words: list[str]) -> set[str]:
+    command: click.Command = cli
+    for word in words:
+        assert isinstance(command, click.Group)
+        command = command.commands[word]
+    return {option for param in command.params for option in param.opts}
+
+
 def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 0
     assert capsys.readouterr().out.startswith("Usage: pointsmanctl [OPTIONS] COMMAND")
