@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from deploy.rocketmq.processes import RocketMQ, free_port
+from deploy.rocketmq.processes import RocketMQ, Running, free_port
 from pointsman_client import Message, MessageQueue
 from pointsman_ctl.options.invocation import Invocation
 from pointsman_ctl.servers.stored_messages import BrokerKind, StoredMessages, outgoing
+from tests.kit.ctl.command import Ended, ctl
 from tests.kit.waiting import read_until, until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import Pointsman
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
-TOPIC = "Bills"
+TOPIC, JAVA = "Bills", "Java"
 SECONDS = 20.0
 
 
@@ -31,6 +34,15 @@ class RealBroker:
     grpc_addr: str
     remoting_addr: str
     mq: RocketMQ
+    clients: ExitStack
+
+    def client(self, client: Running) -> Running:
+        """Have a client ended with the broker."""
+        self.clients.callback(client.end)
+        return client
+
+    async def ctl(self, *arguments: str) -> Ended:
+        return await ctl("--namesrv", self.grpc_addr, "--timeout", str(SECONDS), *arguments)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -44,11 +56,11 @@ def broker(
         pointsman = Pointsman(folder / "ns", settings={"server.listen": addr})
         stack.callback(pointsman.stop)
         mq = RocketMQ(lib, folder / lib.name, pointsman.addr)
-        mq.topics_on_disk("a", 0, [TOPIC])
+        mq.topics_on_disk("a", 0, [TOPIC, JAVA])
         # On a loaded machine a broker else refuses messages that waited for 200 ms.
         stack.callback(mq.broker("a", waitTimeMillsInSendQueue="30000").end)
         until(lambda: pointsman.addrs("a") and pointsman.perms(TOPIC), what="the broker")
-        yield RealBroker(addr, pointsman.addr, mq)
+        yield RealBroker(addr, pointsman.addr, mq, stack)
 
 
 @pytest.fixture(params=["grpc", "remoting"])
@@ -93,3 +105,30 @@ async def test_a_large_message_is_read_whole(messages: StoredMessages) -> None:
     await messages.send(queue, [outgoing(Message(TOPIC, body))])
     await read_until(lambda: messages.bounds(queue), lambda found: found[1] == end + 1)
     assert [message.body async for message in messages.read(queue, end, end + 1)] == [body]
+
+
+async def peeked(broker: RealBroker, *arguments: str) -> list[dict[str, Any]]:
+    ended = await broker.ctl("-o", "json", "messages", *arguments)
+    assert (ended.code, ended.err) == (0, "")
+    found: list[dict[str, Any]] = ended.document["messages"]
+    return found
+
+
+async def test_messages_of_a_java_producer_are_found_by_key_and_by_both_ids(broker: RealBroker) -> None:
+    """The program sends one with tag, key and property, a compressed one, and a batch of three."""
+    producer = broker.client(broker.mq.kinds(JAVA))
+    await asyncio.to_thread(until, lambda: not producer.is_alive, seconds=60, what="the Java producer")
+    found = await read_until(lambda: peeked(broker, "peek", JAVA), lambda messages: len(messages) == 5)
+    assert [each["body"][:10] for each in found] == ["tagged", "x" * 10, "b0", "b1", "b2"]
+    for each in found:
+        by_place = await peeked(broker, "find", JAVA, "--id", each["offsetMessageId"])
+        assert [one["offset"] for one in by_place] == [each["offset"]]
+        by_id = await peeked(broker, "find", JAVA, "--id", each["messageId"])
+        assert [one["offset"] for one in by_id] == [each["offset"]]
+        listed = await asyncio.to_thread(broker.mq.admin, "queryMsgByUniqueKey", "-t", JAVA, "-i", each["messageId"])
+        assert re.search(rf"QueueID\W+{each['queue']['queueId']}\W", listed), listed
+        assert re.search(rf"Queue Offset\W+{each['offset']}\W", listed), listed
+    for key, body in (("4712", "tagged"), ("b1", "b1")):
+        assert [each["body"] for each in await peeked(broker, "find", JAVA, "--key", key)] == [body]
+    absent = await broker.ctl("messages", "find", JAVA, "--key", "absent")
+    assert (absent.code, "no message of topic Java with key absent was found" in absent.err) == (1, True)

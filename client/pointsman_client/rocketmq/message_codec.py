@@ -185,6 +185,25 @@ def decode_messages(
     return found, None
 
 
+def read_stored(data: bytes, *, cluster: str, broker_name: str, max_body_bytes: int) -> list[ReceivedMessage]:
+    """Read stored messages of any topics and queues of one broker. Raises ValueError."""
+    found: list[ReceivedMessage] = []
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        record = data[at : at + max(size, 4)]
+        topic, queue_id = stored_queue(record)
+        queue = MessageQueue(topic, cluster, broker_name, queue_id)
+        messages, unread = decode_messages(
+            record, queue, first_offset=0, max_messages=MAX_UNWRAPPED, max_body_bytes=max_body_bytes
+        )
+        if unread is not None and unread.problem:
+            raise _UnreadableError(unread.problem)
+        found += messages
+        at += len(record)
+    return found
+
+
 def store_times(data: bytes) -> list[tuple[int, int]]:
     """Return offset and store time in milliseconds of stored messages. Raises ValueError."""
     return [(header.queue_offset, header.stored_ms) for header, _, _ in _records(data)]

@@ -188,6 +188,16 @@ def agents_failed(
     return ErrorReport(_common_code(failures, "AGENTS_FAILED"), message, hint, _servers(failures))
 
 
+def queues_failed(failures: Mapping[str, PointsmanError]) -> ErrorReport:
+    """Name the queues, or brokers, whose messages could not be read or sent, by CLUSTER/BROKER/N."""
+    reasons: dict[str, list[str]] = {}
+    for name, failure in failures.items():
+        reasons.setdefault(failure_text(failure), []).append(printable(name))
+    message = "failed: " + "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+    hints = dict.fromkeys(to_error_report(failure).hint for failure in failures.values())
+    return ErrorReport(_common_code(failures, "QUEUES_FAILED"), message, "; ".join(filter(None, hints)))
+
+
 def failure_sentence(addr: str, failure: PointsmanError) -> str:
     """Describe the failure of a server in one sentence."""
     text = failure_text(failure)

@@ -29,7 +29,14 @@ from pointsman_client import (
     Transport,
 )
 from pointsman_client.pointsman_grpc.codec import to_topic_route
-from pointsman_client.rocketmq import RocketmqTransport
+from pointsman_client.rocketmq import (
+    Link,
+    RocketmqOptions,
+    RocketmqTransport,
+    broker_of,
+    query_messages,
+    view_message,
+)
 from pointsman_ctl.servers.name_servers import PointsmanNameServer, name_servers
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
 from pointsman_ctl.servers.server_calls import To, query_first
@@ -126,6 +133,7 @@ class StoredMessages:
         self._rocketmq = rocketmq
         self._redis = redis
         self._transports: dict[BrokerKind, Transport] = {}
+        self._links: dict[str, Link] = {}
         self._without_agent: frozenset[str] | None = None
 
     async def queues(self, topic: str, cluster: str = "") -> tuple[HeldQueue, ...]:
@@ -191,6 +199,18 @@ class StoredMessages:
             offset = pulled.next_offset
             count = max(1, min(MAX_PULL, PULL_BYTES // largest))
 
+    async def indexed(self, held: HeldQueue, *, key: str = "", message_id: str = "") -> list[ReceivedMessage]:
+        """Return the messages of a topic at the broker of a queue with a key or an id, from the index of RocketMQ.
+
+        The id is a producer's, or an ``offsetMsgId`` of this broker. At most 64 messages.
+        """
+        link, seconds = self._link(held.addr), self._timeout_seconds
+        found = await query_messages(link, held.queue, key=key, message_id=message_id, timeout_seconds=seconds)
+        if found or not message_id or broker_of(message_id) != held.addr:
+            return found
+        viewed = await view_message(link, held.queue, message_id, timeout_seconds=seconds)
+        return [] if viewed is None or viewed.queue.topic != held.queue.topic else [viewed]
+
     async def send(self, held: HeldQueue, messages: Sequence[OutgoingMessage]) -> SendReceipt:
         """Append messages to a queue, in their order, all or none; nothing is sent a second time.
 
@@ -203,8 +223,9 @@ class StoredMessages:
 
     async def close(self) -> None:
         """Close the connections to brokers."""
-        transports, self._transports = list(self._transports.values()), {}
-        await asyncio.gather(*(each.close() for each in transports))
+        transports, links = list(self._transports.values()), list(self._links.values())
+        self._transports, self._links = {}, {}
+        await asyncio.gather(*(each.close() for each in transports), *(each.close() for each in links))
 
     async def _kind_of(self, broker: BrokerData) -> BrokerKind:
         if is_rocketmq(self._addrs[0]):
@@ -219,6 +240,12 @@ class StoredMessages:
             self._without_agent = frozenset(listed)
         names = {f"{broker.cluster}/{broker.broker_name}/{replica.broker_id}" for replica in broker.replicas}
         return BrokerKind.ROCKETMQ if names & self._without_agent else BrokerKind.REDIS
+
+    def _link(self, addr: str) -> Link:
+        if addr not in self._links:
+            access = self._rocketmq
+            self._links[addr] = Link(addr, RocketmqOptions(tls=access.tls, access_key=access.access_key))
+        return self._links[addr]
 
     def _transport(self, kind: BrokerKind) -> Transport:
         if kind not in self._transports:

@@ -11,10 +11,10 @@ from pointsman_ctl.command_line import run
 
 DATA_KEYED = {
     *("labels", "sizes", "ratesPerSecond", "brokersByState", "detail", "brokerAddrs", "filterServerTable"),
-    *("before", "after"),
+    *("before", "after", "properties"),
 }
 """Their keys are names of the user's own, or of the server's."""
-GROUPS = {"kv", "maintenance", "nsaddr", "order-topic", "settings"}
+GROUPS = {"kv", "maintenance", "messages", "nsaddr", "order-topic", "settings"}
 
 
 def undocumented_keys(
@@ -24,7 +24,7 @@ def undocumented_keys(
     found = set(_keys_of(document))
     assert found
     words: set[str] = set()
-    for documented in (command[: 2 if command[0] in GROUPS else 1], *([other] for other in elsewhere)):
+    for documented in (command[: 2 if command[0] in GROUPS else 1], *(other.split() for other in elsewhere)):
         capsys.readouterr()
         assert run([*documented, "--help"]) == 0
         words |= set(re.findall(r"\w+", capsys.readouterr().out.partition("JSON")[2].partition("Examples:")[0]))

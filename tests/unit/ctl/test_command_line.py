@@ -229,7 +229,7 @@ def test_with_json_a_wrong_usage_is_json_too(capsys: pytest.CaptureFixture[str],
     assert error["hint"] == "see `pointsmanctl route --help`"
 
 
-@pytest.mark.parametrize("group", ["kv", "maintenance", "order-topic"])
+@pytest.mark.parametrize("group", ["kv", "maintenance", "messages", "order-topic"])
 def test_a_group_without_a_command_answers_with_its_help(capsys: pytest.CaptureFixture[str], group: str) -> None:
     assert run([group]) == 2
     out, err = capsys.readouterr()
@@ -288,7 +288,7 @@ def test_a_line_of_usage_is_punctuated_once(capsys: pytest.CaptureFixture[str], 
     assert not {".:", "?:", "..", ":."} & {line[at : at + 2] for at in range(len(line))}, line
 
 
-@pytest.mark.parametrize("group", [[], ["kv"], ["maintenance"], ["order-topic"]], ids=" ".join)
+@pytest.mark.parametrize("group", [[], ["kv"], ["maintenance"], ["messages"], ["order-topic"]], ids=" ".join)
 def test_no_summary_of_a_command_is_cut(capsys: pytest.CaptureFixture[str], group: list[str]) -> None:
     assert run([*group, "--help"]) == 0
     assert not [

@@ -22,7 +22,7 @@ from pointsman.rocketmq.frames import (
     encode,
     read_header,
 )
-from pointsman_client.rocketmq.message_codec import store_times
+from pointsman_client.rocketmq.message_codec import read_stored, store_times
 from tests.kit.broker.rocketmq.stored_messages import property_map, read_batch, stored_message
 
 
@@ -81,6 +81,8 @@ class FakeBroker:
             Request.GET_MAX_OFFSET: lambda command, _: self._offset(self._log(command).end),
             Request.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             Request.CONSUMER_SEND_MSG_BACK: self._send_back,
+            Request.QUERY_MESSAGE: self._query,
+            Request.VIEW_MESSAGE_BY_ID: self._view,
         }
         self.held: set[int] = set()
         self.dropped: set[int] = set()
@@ -252,6 +254,7 @@ class FakeBroker:
                 stored_message(
                     part,
                     offset=first + number,
+                    queue_id=queue_id,
                     topic=topic,
                     properties=properties,
                     sys_flag=int(ext["f"]),
@@ -263,6 +266,25 @@ class FakeBroker:
             )
         await self.append(topic, queue_id, records)
         return Answer(ext={"msgId": "", "queueId": str(queue_id), "queueOffset": str(first)})
+
+    def _query(self, command: Command, _: bytes) -> Answer:
+        """By the hash of a key in a real broker: here each key that begins with the same character has the same."""
+        topic, key = command.ext["topic"], command.ext["key"]
+        found = list[bytes]()
+        for (name, _queue_id), log in self.logs.items():
+            for record in log.records if name == topic else ():
+                with contextlib.suppress(ValueError):  # a damaged one
+                    (message,) = read_stored(record, cluster="", broker_name="", max_body_bytes=1 << 24)
+                    if any(each[0] == key[0] for each in (message.message_id, *message.keys)):
+                        found.append(record)
+        return Answer(body=b"".join(found)) if found else Answer(Code.QUERY_NOT_FOUND, remark="can not find message")
+
+    def _view(self, command: Command, _: bytes) -> Answer:
+        for log in self.logs.values():
+            for record in log.records:
+                if int.from_bytes(record[28:36], "big") == int(command.ext["offset"]):
+                    return Answer(body=record)
+        return Answer(Code.SYSTEM_ERROR, remark=f"can not find message by the offset, {command.ext['offset']}")
 
     async def _send_back(self, command: Command, _: bytes) -> Answer:
         self.sent_back.append(command)

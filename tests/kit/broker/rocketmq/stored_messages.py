@@ -16,6 +16,7 @@ def stored_message(
     body: bytes,
     *,
     offset: int = 0,
+    queue_id: int = 0,
     topic: str = "orders",
     properties: str = "",
     sys_flag: int = 0,
@@ -31,7 +32,7 @@ def stored_message(
     """Return one record; the bits of sysFlag for IPv6 hosts are set by the hosts."""
     sys_flag |= (0x10 if len(born_host) == 16 else 0) | (0x20 if len(store_host) == 16 else 0)
     name, more = topic.encode(), properties.encode()
-    record = struct.pack(">III", magic, zlib.crc32(body) & 0x7FFFFFFF if crc is None else crc, 0)
+    record = struct.pack(">III", magic, zlib.crc32(body) & 0x7FFFFFFF if crc is None else crc, queue_id)
     record += struct.pack(">iqqiq", 0, offset, log_offset, sys_flag, born_ms)
     record += born_host + struct.pack(">Iq", PORT, stored_ms) + store_host + struct.pack(">I", PORT)
     record += struct.pack(">iqI", reconsume_times, 0, len(body)) + body
