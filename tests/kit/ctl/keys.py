@@ -14,7 +14,7 @@ DATA_KEYED = {
     *("before", "after"),
 }
 """Their keys are names of the user's own, or of the server's."""
-GROUPS = {"kv", "order-topic", "maintenance"}
+GROUPS = {"kv", "order-topic", "maintenance", "dlq"}
 
 
 def undocumented_keys(
