@@ -139,8 +139,9 @@ async def test_an_ordered_group_needs_the_topic(brokers: Brokers) -> None:
     await brokers.send(b"bad")
     async with brokers.consumer("ordered", listener, ordered=True):
         await brokers.until_dead("ordered", 1)
-        done = await brokers.ctl("-o", "json", "dlq", "replay", "ordered", "--yes")
-        print(done)
+        refused = await brokers.ctl("dlq", "replay", "ordered", "--yes")
+        assert refused.code == 1
+        assert "no member of group ordered reads its retry topic" in refused.err
         await brokers.json("dlq", "replay", "ordered", "--to", "topic", "--yes")
         await eventually(lambda: seen.count(b"bad") == 2)
 

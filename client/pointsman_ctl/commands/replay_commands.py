@@ -81,7 +81,7 @@ def dlq_replay(
     """Send dead letters of GROUP again, those that were not replayed yet.
 
     To the group itself, through its retry topic: other groups of the topic have processed the message, and do not get
-    it again. An ordered group does not read its retry topic: use `--to topic`, which every group of the topic gets. The
+    it again. Ordered members do not read the retry topic: use `--to topic`, which every group of the topic gets. The
     message has its id, key, tag, body and properties, all its attempts again, and in the property POINTSMAN_REPLAY_OF
     the position of the dead letter.
 
@@ -103,12 +103,11 @@ def dlq_replay(
       pointsmanctl dlq replay billing --to topic --since 2h --yes
     """
     target = SentTo(to)
-    members, is_ordered = _members(invocation, group, cluster)
-    if is_ordered and target is SentTo.GROUP:
-        problem = f"group {group} is ordered: its members do not read its retry topic"
-        return invocation.fail(
-            ErrorReport("ORDERED_GROUP", problem, "use --to topic, which all groups of the topic get")
-        )
+    members, reads_retries = _members(invocation, group, cluster)
+    if members and not reads_retries and target is SentTo.GROUP:
+        problem = f"no member of group {group} reads its retry topic: they are ordered, or pull messages"
+        hint = "use --to topic: all groups of the topic get it"
+        return invocation.fail(ErrorReport("RETRY_TOPIC_NOT_READ", problem, hint))
     planned = asyncio.run(_planned(invocation, group, selection, cluster))
     total = sum(each.selected for each in planned)
     destination = f"retry topic of {group}" if target is SentTo.GROUP else "topic they were sent to"
@@ -197,15 +196,14 @@ def _plan_parts(
 
 
 def _members(invocation: Invocation, group: str, cluster: str) -> tuple[int | None, bool]:
-    """Return the number of members online, None if no agent or broker responded, and whether one is ordered."""
+    """Return the number of members online, None if no agent or broker responded, and if one reads the retry topic."""
     result = query_agents(
         agent_and_broker_round(invocation, AgentChoice(cluster=cluster)),
         lambda server, deadline: server.group(group, deadline),
     )
-    found = [response.group for _, response in result.received if response.group is not None]
-    members = {member.client_id: member for each in found for member in each.members}
-    is_ordered = any(member.settings.is_ordered for member in members.values())
-    return (len(members) if result.received else None), is_ordered
+    found = [response for _, response in result.received if response.group is not None]
+    members = {member.client_id for each in found if each.group is not None for member in each.group.members}
+    return (len(members) if result.received else None), any(each.reads_retries for each in found)
 
 
 class Progress:

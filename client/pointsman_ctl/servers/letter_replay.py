@@ -92,7 +92,7 @@ class SentBackError(PointsmanError):
     def __init__(self, group: str) -> None:
         super().__init__(
             f"the broker moved it to the dead letters again, because members of {group} have locked queues: "
-            "it is an ordered group, whose retry topic is not read; use --to topic"
+            "the group is ordered; use --to topic"
         )
 
 

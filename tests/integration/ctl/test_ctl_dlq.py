@@ -15,6 +15,7 @@ from pointsman.clock import SystemClock
 from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import Command
+from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_client import Message, MessageQueue, OutgoingMessage, ReceivedMessage
 from pointsman_ctl.servers.dead_letters import DeadLetters
 from pointsman_ctl.servers.letter_replay import (
@@ -28,12 +29,14 @@ from pointsman_ctl.servers.letter_replay import (
 )
 from pointsman_ctl.servers.letter_selection import Selection
 from pointsman_ctl.servers.stored_messages import outgoing
+from tests.kit.agent.group_clients import follows_pins, reads
 from tests.kit.broker.rocketmq.fake_broker import Answer
 from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import remoting_peer
 from tests.kit.broker.under_test import BORN_AT
 from tests.kit.ctl.both_brokers import SECONDS, BothBrokers, both_brokers
 from tests.kit.ctl.command import ctl
+from tests.kit.ctl.fleet import a_fleet
 from tests.kit.waiting import InstantClock
 
 pytestmark = pytest.mark.redis
@@ -264,7 +267,7 @@ async def test_an_ordered_group_on_a_rocketmq_broker_is_noticed_with_the_first_m
 
     brokers.rocketmq.handlers[Request.SEND_MESSAGE_V2] = to_the_dead_letters
     done = await replay(brokers, code=1)
-    assert "it is an ordered group, whose retry topic is not read; use --to topic" in str(done["servers"])
+    assert "members of billing have locked queues: the group is ordered; use --to topic" in str(done["servers"])
     assert [each.body for each in await stored(brokers, "rocket", DLQ)] == [b"one", b"two", b"one"]
     assert await not_replayed(brokers) == [1, 2]
 
@@ -371,3 +374,17 @@ async def test_an_invalid_selection_is_a_usage_error(options: list[str], problem
         ended = await ctl("dlq", *command, GROUP, *options)
         assert ended.code == 2
         assert problem in ended.err
+
+
+async def test_nothing_is_sent_to_a_retry_topic_that_no_member_reads() -> None:
+    async with a_fleet(SystemClock()) as fleet:
+        ordered, pulling = follows_pins(reads("ordered")), reads("pulling")
+        ordered.settings.is_ordered = True
+        pulling.consume_type = wire.CONSUME_TYPE_PULL
+        await fleet.join(fleet.one, "10.0.0.1@a", ordered, pulling, reads("concurrent"))
+        for group in ("ordered", "pulling"):
+            refused = await fleet.ctl("dlq", "replay", group, "--yes")
+            assert refused.code == 1
+            assert f"no member of group {group} reads its retry topic" in refused.err
+            assert (await fleet.ctl("dlq", "replay", group, "--to", "topic", "--yes")).code == 0
+        assert (await fleet.ctl("dlq", "replay", "concurrent", "--yes")).code == 0
