@@ -123,6 +123,7 @@ TASKS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("locks", "offset_commands", "Show the queue locks of consumers."),
             Entry("pin", "pin_commands", "Assign queues of GROUP to some members for a time."),
             Entry("unpin", "pin_commands", "End the pins of GROUP; all members share its queues again."),
+            Entry("dlq", "dead_letter_commands", "Show and replay dead letters, which a group gave up on."),
         ),
     ),
     (

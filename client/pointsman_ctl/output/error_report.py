@@ -175,10 +175,13 @@ def agents_failed(
 ) -> ErrorReport:
     """Name the agents that failed and, after a change, those that applied it; ``noun``: what they are."""
     where, hint = _listed(failures), _hints(failures)
-    if len(failures) == len(of):
-        message = (
-            f"{'rejected by' if all(map(_is_refusal, failures.values())) else f'no {noun} is responding:'} {where}"
-        )
+    if all(map(_is_refusal, failures.values())) and len(failures) == len(of):
+        message = f"rejected by {where}"
+    elif any(isinstance(each, NameServerFailedError) for each in failures.values()) and len(failures) == len(of):
+        message = f"no {noun} is responding: {where}"
+    elif len(failures) == len(of):
+        hint = AGAIN_HINT if is_change else hint
+        message = f"{len(failures)} of {len(of)} {noun}s failed: {where}"
     else:
         hint = "data that only they have is missing"
         if is_change:

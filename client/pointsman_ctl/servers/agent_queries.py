@@ -25,6 +25,16 @@ class AgentGroup:
     """None: it has no members there."""
     clients: Mapping[str, str] = field(default_factory=dict)
     """Language and version by client id, such as ``JAVA 5.3.3``; only RocketMQ brokers know them."""
+    has_retry_subscription: bool | None = None
+    """Whether members subscribe to the group's retry topic; None: an agent does not know it."""
+
+    @property
+    def reads_retries(self) -> bool:
+        """Whether a member reads the group's retry topic: one with a listener that is not ordered."""
+        if self.has_retry_subscription is not None:
+            return self.has_retry_subscription
+        members = self.group.members if self.group is not None else ()
+        return any(each.consume_type != wire.CONSUME_TYPE_PULL and not each.settings.is_ordered for each in members)
 
 
 @dataclass(frozen=True, slots=True)

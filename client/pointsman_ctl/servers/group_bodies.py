@@ -86,6 +86,11 @@ def read_connections(group: str, body: bytes) -> tuple[wire.GetGroupResponse, Ma
     return wire.GetGroupResponse(membership=membership, members=members), clients
 
 
+def reads_retries(group: str, body: bytes) -> bool:
+    """Return whether members subscribe to the group's own retry topic. Raises BadBodyError."""
+    return retry_topic(group) in to_object(read_object(body).get("subscriptionTable"), "subscriptionTable")
+
+
 def read_progress(group: str, body: bytes) -> list[offsets_wire.QueueProgress]:
     """Read the offsets of a group. Raises BadBodyError.
 

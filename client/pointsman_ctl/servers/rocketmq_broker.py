@@ -33,6 +33,7 @@ from pointsman_ctl.servers.group_bodies import (
     read_groups,
     read_progress,
     read_running_info,
+    reads_retries,
 )
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
 from pointsman_ctl.servers.server_calls import BrokerDeniedError, BrokerFailedError
@@ -103,7 +104,7 @@ class RocketmqBroker:
         if body is None:
             return AgentGroup(None)
         with self._bad_bodies(Request.GET_CONSUMER_CONNECTION_LIST):
-            return AgentGroup(*read_connections(group, body))
+            return AgentGroup(*read_connections(group, body), has_retry_subscription=reads_retries(group, body))
 
     async def group_queues(self, group: str, deadline: float) -> AgentQueues:
         """Return the queues of a group with offsets and ends, and what its clients report of them in time.

@@ -14,7 +14,7 @@ DATA_KEYED = {
     *("before", "after", "properties"),
 }
 """Their keys are names of the user's own, or of the server's."""
-GROUPS = {"kv", "maintenance", "messages", "nsaddr", "order-topic", "settings"}
+GROUPS = {"dlq", "kv", "maintenance", "messages", "nsaddr", "order-topic", "settings"}
 
 
 def undocumented_keys(

@@ -21,6 +21,7 @@ from pointsman_ctl.servers.group_bodies import (
     read_groups,
     read_progress,
     read_running_info,
+    reads_retries,
 )
 
 CONNECTIONS = {
@@ -230,3 +231,10 @@ def test_a_body_of_the_maximum_size_is_read_in_linear_time() -> None:
         with pytest.raises(BadBodyError):
             read_progress("g", hostile)
     assert time.process_time() - began_at < 30.0
+
+
+def test_a_group_reads_its_retry_topic_if_a_member_subscribes_to_it() -> None:
+    own = {"orders": {"subString": "*"}, "%RETRY%other": {"subString": "*"}}
+    assert not reads_retries("billing", json.dumps({"subscriptionTable": own}).encode())
+    both = own | {"%RETRY%billing": {"subString": "*"}}
+    assert reads_retries("billing", json.dumps({"subscriptionTable": both}).encode())
