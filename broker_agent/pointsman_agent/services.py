@@ -135,7 +135,15 @@ class ClientServices:
         self._services = [
             self.groups.service(),
             QueueLockServicer(self.locks, topics=topics, owners=self.groups.owners, clock=clock).service(),
-            OffsetServicer(replica, flushers=self._flushers, topics=topics, ends=ends, clock=clock).service(),
+            OffsetServicer(
+                replica,
+                flushers=self._flushers,
+                topics=topics,
+                ends=ends,
+                clock=clock,
+                is_broadcasting=self.groups.is_broadcasting,
+                on_reset=self.groups.notify_reset,
+            ).service(),
         ]
         self._access = Access(
             config.access,

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         NoWritableQueueError,
         OffsetBeyondEndError,
         OffsetFileError,
+        OffsetResetError,
         OrderTopicConfError,
         OutboxFailedError,
         OutboxFullError,
@@ -159,6 +160,7 @@ __all__ = [
     "NotFoundError",
     "OffsetBeyondEndError",
     "OffsetFileError",
+    "OffsetResetError",
     "OrderTopicConfError",
     "Outbox",
     "OutboxFailedError",
@@ -231,7 +233,8 @@ _NAMES_OF = {
         "ClientNotStartedError ClientStateError ClusterNotFoundError FailedTry ForkedError InvalidAddressError "
         "InvalidInputError InvalidMessageError InvalidNameError InvalidOptionError MessageTooLargeError "
         "NameServerFailedError NameServersUnavailableError NoBrokerUpError NotFoundError NoWritableQueueError "
-        "OffsetBeyondEndError OffsetFileError OrderTopicConfError OutboxFailedError OutboxFullError PointsmanError "
+        "OffsetBeyondEndError OffsetFileError OffsetResetError OrderTopicConfError OutboxFailedError OutboxFullError "
+        "PointsmanError "
         "QueueUnavailableError RequestRejectedError ResponseCode SendError SendFailedError TooManyInFlightError "
         "TopicNotFoundError UnreadableMessageError WrongEventLoopError"
     ),

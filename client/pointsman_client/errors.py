@@ -15,6 +15,7 @@
     ├── NameServerFailedError              one name server did not respond; AgentFailedError: one agent
     ├── NameServersUnavailableError        no name server responded
     ├── OffsetFileError                    an offset file cannot be read or written
+    ├── OffsetResetError                   an operator reset the offset before the commit arrived
     ├── AllocationError                    the strategy cannot allocate the queues
     ├── BrokerError                        a broker, or the transport to it:
     │   ├── BrokerUnreachableError         no connection
@@ -394,6 +395,20 @@ class OffsetBeyondEndError(BrokerError):
         super().__init__(addr, f"{queue} ends at {end}, before offset {offset}")
         self.offset = offset
         self.end = end
+
+
+class OffsetResetError(PointsmanError):
+    """A commit came too late: an operator has reset the offset. The consumer continues at the reset offset."""
+
+    code = "OFFSET_RESET"
+
+    def __init__(self, queue: str, *, offset: int, epoch: int) -> None:
+        super().__init__(f"an operator has reset the offset of {queue}: it is {offset} now")
+        self.queue = queue
+        self.offset = offset
+        """The offset now."""
+        self.epoch = epoch
+        """Of the reset: milliseconds since 1970."""
 
 
 class UnreadableMessageError(BrokerError):

@@ -173,6 +173,7 @@ ERRORS: tuple[PointsmanError, ...] = (
     errors.OrderTopicConfError("orders", "x", "why"),
     errors.AgentFailedError("ADDR", grpc.StatusCode.UNAVAILABLE, "why"),
     errors.OffsetFileError("FILE", "why"),
+    errors.OffsetResetError(str(QUEUE), offset=10, epoch=1),
     errors.AllocationError("Machine room is null for consumer id c"),
     errors.InvalidNameError("topic", "a b", "why"),
     errors.InvalidAddressError(

@@ -107,6 +107,8 @@ class MemberSettings(NamedTuple):
     started_at_ms: int
     """When the consumer was started, by its own clock; milliseconds since 1970."""
     follows_queue_pins: bool = False
+    follows_resets: bool = False
+    """Whether the client follows an operator's reset of offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,8 @@ class BeatAnswer:
     """Open streams that lost groups to this beat's stream, sorted by number."""
     refused: tuple[tuple[int, GroupLimitReached], ...] = ()
     """Open streams that were removed because their peer held most when a bound was reached, and the bound."""
+    reset_groups: tuple[str, ...] = ()
+    """Groups whose offsets an operator has just reset, sorted."""
 
 
 class OwnDifference(NamedTuple):

@@ -1,7 +1,8 @@
 """Committed offsets of every group in every queue of this broker: RocketMQ's ``ConsumerOffsetManager``.
 
 An offset is the next message to read. It never goes backwards without a reset; RocketMQ only logs that. Two consumers
-of one queue, before and after a rebalance, may commit in any order.
+of one queue, before and after a rebalance, may commit in any order. A reset by an operator starts a new epoch of the
+queue (:mod:`offset_epoch`), so that a commit from before it, from wherever it comes, changes nothing.
 
 Two moments are stored with them: when a group first consumed a topic (the earliest wins), and the last day on which a
 client of the group was seen. The first is where a queue without an offset begins, so that a topic may grow; by the
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from pointsman.group_topics import is_retry_topic
+from pointsman_agent.core.offset_epoch import epoch_of, next_epoch, offset_of, with_epoch
 from pointsman_agent.core.queue import QueueKey
 
 _InnerT = TypeVar("_InnerT")
@@ -66,14 +68,19 @@ class OffsetChange(NamedTuple):
 
     key: OffsetKey
     offset: int
+    """With its epoch (:func:`~pointsman_agent.core.offset_epoch.with_epoch`)."""
     reset: bool = False
-    """Whether to write it even where the value in the store would prevail (:func:`prevails`)."""
+    """Whether to write it even where the value in the store would prevail (:func:`prevails`), unless that has a later
+    epoch."""
     removed: bool = False
-    """Remove this value, and any that it prevails over; with ``reset`` any value."""
+    """Remove this value, and any that it prevails over; with ``reset`` any value of its epoch."""
 
 
 def prevails(key: OffsetKey, held: int, offset: int) -> bool:
-    """Whether ``held`` prevails over ``offset`` without a reset: the earliest begin, else the highest value."""
+    """Whether ``held`` prevails over ``offset`` without a reset: the earliest begin, else the highest value.
+
+    Both are with their epochs.
+    """
     return held < offset if key.queue_id == BEGIN_ID else held > offset
 
 
@@ -82,13 +89,19 @@ def apply_changes(table: dict[OffsetKey, int], changes: Iterable[OffsetChange]) 
     kept = {}
     for change in changes:
         held = table.get(change.key)
-        if held is not None and not change.reset and prevails(change.key, held, change.offset):
+        if held is not None and _stays(held, change):
             kept[change.key] = held
         elif change.removed:
             table.pop(change.key, None)
         else:
             table[change.key] = change.offset
     return kept
+
+
+def _stays(held: int, change: OffsetChange) -> bool:
+    if change.reset:
+        return epoch_of(held) > epoch_of(change.offset)
+    return prevails(change.key, held, change.offset)
 
 
 class Offsets:
@@ -104,6 +117,8 @@ class Offsets:
         self._max_offsets = max_offsets
         self._groups: dict[str, dict[QueueKey, int]] = {}
         self._commit_times: dict[str, dict[QueueKey, int]] = {}
+        self._epochs: dict[str, dict[QueueKey, int]] = {}
+        """Of queues that an operator has reset, also where the offset is removed: a late commit may still come."""
         self._count = 0
         self._added: dict[str, int] = {}
         """Offsets and begins that each peer added, since the start of the process."""
@@ -127,26 +142,34 @@ class Offsets:
         group: str,
         offsets: Mapping[QueueKey, int],
         *,
+        epochs: Mapping[QueueKey, int] | None = None,
         reset: bool = False,
         peer: str = "",
         now: int | None = None,
     ) -> dict[QueueKey, int]:
-        """Commit offsets; return the queues that retain a higher one, with it. With ``reset`` none does.
+        """Commit offsets; return the queues that retain another one, with it.
 
-        ``peer``: the sender, empty for this agent. ``now``: milliseconds of the wall clock; None: these are copies of
-        earlier commits, and no time of a commit is recorded. Raises TooManyOffsets.
+        A queue retains an offset of a later epoch, and without ``reset`` a higher one of the same epoch. ``epochs``:
+        those of the offsets; a queue without one has its present epoch. ``peer``: the sender, empty for this agent.
+        ``now``: milliseconds of the wall clock; None: these are copies of earlier commits, and no time of a commit is
+        recorded. Raises TooManyOffsets.
         """
         committed = self._groups.get(group, {})
         missing = sum(queue not in committed for queue in offsets)
         self._add(peer, "offsets", held=self._count, missing=missing)
         kept = {}
         for queue, offset in offsets.items():
-            held = committed.get(queue)
-            if held is not None and held > offset and not reset:
+            held, present = committed.get(queue), self.epoch(group, queue)
+            epoch = present if epochs is None else epochs.get(queue, present)
+            if held is not None and (epoch < present or (epoch == present and held > offset and not reset)):
                 kept[queue] = held
-            elif held != offset or reset:  # the store may hold another one, which a reset overrides
+                continue
+            if epoch > present:
+                self._epochs.setdefault(group, {})[queue] = epoch
+            # The store may hold another one, which a reset overrides.
+            if held != offset or epoch > present or reset:
                 committed[queue] = offset
-                self._note(OffsetChange(OffsetKey(group, *queue), offset, reset))
+                self._note(OffsetChange(OffsetKey(group, *queue), with_epoch(offset, max(epoch, present)), reset))
         self._count += missing
         if committed:
             self._groups[group] = committed
@@ -154,6 +177,16 @@ class Offsets:
             taken = (queue for queue in offsets if queue not in kept)
             self._commit_times.setdefault(group, {}).update(dict.fromkeys(taken, now))
         return kept
+
+    def reset(self, group: str, offsets: Mapping[QueueKey, int], *, now: int, peer: str = "") -> dict[QueueKey, int]:
+        """Set offsets for an operator; return the new epoch of each queue. As :meth:`commit` otherwise."""
+        epochs = {queue: next_epoch(self.epoch(group, queue), now=now) for queue in offsets}
+        self.commit(group, offsets, epochs=epochs, reset=True, peer=peer, now=now)
+        return epochs
+
+    def epoch(self, group: str, queue: QueueKey) -> int:
+        """Return the epoch of an offset; 0: it was not reset by an operator."""
+        return self._epochs.get(group, {}).get(queue, 0)
 
     def begin(self, group: str, moments: Mapping[str, int], *, peer: str = "") -> dict[str, int]:
         """Record when a group consumed topics; return the earliest known moment of each.
@@ -211,9 +244,17 @@ class Offsets:
             self._remove(OffsetKey(group, "", SEEN_ID))
         return len(expired)
 
-    def discard(self, group: str, offsets: Mapping[QueueKey, int], begins: Mapping[str, int]) -> None:
-        """Remove those of these offsets and begins that still have the given value."""
-        named = {OffsetKey(group, *queue): offset for queue, offset in offsets.items()}
+    def discard(
+        self,
+        group: str,
+        offsets: Mapping[QueueKey, int],
+        begins: Mapping[str, int],
+        *,
+        epochs: Mapping[QueueKey, int] | None = None,
+    ) -> None:
+        """Remove those of these offsets and begins that still have the given value, and epoch."""
+        of = epochs or {}
+        named = {OffsetKey(group, *queue): with_epoch(offset, of.get(queue, 0)) for queue, offset in offsets.items()}
         named |= {OffsetKey(group, topic, BEGIN_ID): moment for topic, moment in begins.items()}
         for key, value in named.items():
             if self._value(key) == value:
@@ -355,7 +396,8 @@ class Offsets:
             return self._seen.get(key.group)
         if key.queue_id == BEGIN_ID:
             return self._begins.get(key.group, {}).get(key.topic)
-        return self._groups.get(key.group, {}).get(key.queue)
+        offset = self._groups.get(key.group, {}).get(key.queue)
+        return None if offset is None else with_epoch(offset, self.epoch(key.group, key.queue))
 
     def _put(self, key: OffsetKey, value: int) -> None:
         if key.queue_id == SEEN_ID:
@@ -367,7 +409,9 @@ class Offsets:
         else:
             committed = self._groups.setdefault(key.group, {})
             self._count += key.queue not in committed
-            committed[key.queue] = value
+            committed[key.queue] = offset_of(value)
+            if epoch := epoch_of(value):
+                self._epochs.setdefault(key.group, {})[key.queue] = epoch
 
     def _change(self, key: OffsetKey, value: int) -> None:
         self._note(OffsetChange(key, value))

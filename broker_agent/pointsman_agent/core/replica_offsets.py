@@ -8,10 +8,11 @@ master's agent has acknowledged them or the slave has become the master. RocketM
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
 
+from pointsman_agent.core.offset_epoch import next_epoch
 from pointsman_agent.core.offsets import OffsetKey, Offsets
 from pointsman_agent.core.queue import QueueKey
 
@@ -30,6 +31,8 @@ class PendingPart:
     begins: Mapping[str, int]
     is_reset: bool = False
     """Whether the offsets may go backwards there."""
+    epochs: Mapping[QueueKey, int] = field(default_factory=dict)
+    """Those of the offsets. There, too, an offset of a later epoch stays."""
 
     def halves(self) -> list[PendingPart]:
         """Split it into two parts; none if it has only one offset or begin."""
@@ -62,29 +65,59 @@ class ReplicaOffsets:
         self._resets: set[OffsetKey] = set()
 
     def commit(
-        self, group: str, offsets: Mapping[QueueKey, int], *, reset: bool, now: int, peer: str = ""
+        self,
+        group: str,
+        offsets: Mapping[QueueKey, int],
+        *,
+        epochs: Mapping[QueueKey, int] | None = None,
+        reset: bool,
+        now: int,
+        peer: str = "",
     ) -> dict[QueueKey, int]:
         """See :meth:`Offsets.commit`; ``now`` is also for begins. Raises TooManyOffsets."""
         if self._is_master():
             self.adopt()
-            kept = self.stored.commit(group, offsets, reset=reset, peer=peer, now=now)
+            kept = self.stored.commit(group, offsets, epochs=epochs, reset=reset, peer=peer, now=now)
             self.stored.begin_committed(group, offsets, now=now)
             self.stored.saw([group], now=now)
             return kept
-        held = {} if reset else self.get(group, offsets)
-        kept = {queue: held[queue] for queue, offset in offsets.items() if held.get(queue, offset) > offset}
+        held = self.get(group, offsets)
+        present = {queue: self.epoch(group, queue) for queue in offsets}
+        wanted = present if epochs is None else {**present, **epochs}
+        kept = {
+            queue: held[queue]
+            for queue, offset in offsets.items()
+            if queue in held
+            and (
+                wanted[queue] < present[queue]
+                or (wanted[queue] == present[queue] and held[queue] > offset and not reset)
+            )
+        }
         taken = {queue: offset for queue, offset in offsets.items() if queue not in kept}
         # Pending offsets take precedence over stored ones, which may be old copies of the master's.
-        self.pending.commit(group, taken, reset=True, peer=peer)
+        self.pending.commit(group, taken, epochs={queue: wanted[queue] for queue in taken}, reset=True, peer=peer)
         if reset:
-            self._resets |= {OffsetKey(group, *queue) for queue in offsets}
+            self._resets |= {OffsetKey(group, *queue) for queue in taken}
         return kept
+
+    def reset(self, group: str, offsets: Mapping[QueueKey, int], *, now: int, peer: str = "") -> dict[QueueKey, int]:
+        """See :meth:`Offsets.reset`. Raises TooManyOffsets."""
+        if self._is_master():
+            self.adopt()
+        epochs = {queue: next_epoch(self.epoch(group, queue), now=now) for queue in offsets}
+        self.commit(group, offsets, epochs=epochs, reset=True, now=now, peer=peer)
+        return epochs
+
+    def epoch(self, group: str, queue: QueueKey) -> int:
+        """See :meth:`Offsets.epoch`."""
+        return max(self.stored.epoch(group, queue), self.pending.epoch(group, queue))
 
     def get(self, group: str, queues: Collection[QueueKey], *, pending_only: bool = False) -> dict[QueueKey, int]:
         """See :meth:`Offsets.get`. ``pending_only``: only those that the master's agent may not have."""
         if self._is_master():
             self.adopt()
         pending = self.pending.get(group, queues)
+        pending = {queue: offset for queue, offset in pending.items() if self._is_latest(group, queue)}
         return pending if pending_only else {**self.stored.get(group, queues), **pending}
 
     def begin(
@@ -112,6 +145,7 @@ class ReplicaOffsets:
         """See :meth:`Offsets.page`."""
         stored = self.stored.page(limit=limit, group=group, after=after)
         pending = self.pending.page(limit=limit, group=group, after=after)
+        pending = [(key, offset) for key, offset in pending if self._is_latest(key.group, key.queue)]
         return sorted((dict(stored) | dict(pending)).items())[:limit]
 
     # --- towards the master -----------------------------------------------------------------------------------
@@ -122,7 +156,7 @@ class ReplicaOffsets:
             return 0
         count = 0
         for part in self.parts():
-            self.stored.commit(part.group, part.offsets, reset=part.is_reset)
+            self.stored.commit(part.group, part.offsets, epochs=part.epochs, reset=part.is_reset)
             self.stored.begin(part.group, part.begins)
             self._forget(part)
             count += len(part.offsets)
@@ -137,13 +171,18 @@ class ReplicaOffsets:
             found += [PendingPart(group, {}, dict(part)) for part in _cut(begins.items())]
             for is_reset in (True, False):
                 wanted = [(queue, offset) for queue, offset in offsets.items() if (queue in resets) is is_reset]
-                found += [PendingPart(group, dict(part), {}, is_reset) for part in _cut(wanted)]
+                found += [
+                    PendingPart(
+                        group, dict(part), {}, is_reset, {queue: self.pending.epoch(group, queue) for queue, _ in part}
+                    )
+                    for part in _cut(wanted)
+                ]
         return found
 
     def acknowledged(self, part: PendingPart) -> None:
         """Record that the master's agent has a part, or higher offsets."""
         if self._keeps_copy:
-            self.stored.commit(part.group, part.offsets, reset=part.is_reset)
+            self.stored.commit(part.group, part.offsets, epochs=part.epochs, reset=part.is_reset)
             self.stored.begin(part.group, part.begins)
         self._forget(part)
 
@@ -152,9 +191,13 @@ class ReplicaOffsets:
         self._forget(part)
 
     def _forget(self, part: PendingPart) -> None:
-        self.pending.discard(part.group, part.offsets, part.begins)
+        self.pending.discard(part.group, part.offsets, part.begins, epochs=part.epochs)
         left = self.pending.get(part.group, part.offsets)
         self._resets -= {OffsetKey(part.group, *queue) for queue in part.offsets if queue not in left}
+
+    def _is_latest(self, group: str, queue: QueueKey) -> bool:
+        """Whether no later reset than that of a pending offset is stored."""
+        return self.pending.epoch(group, queue) >= self.stored.epoch(group, queue)
 
 
 def _halved(items: Iterable[_ItemT]) -> tuple[list[_ItemT], list[_ItemT]]:

@@ -236,6 +236,7 @@ def beat_answer(answer: BeatAnswer, *, expiry: Duration) -> wire.KeepMembershipR
             )
             for each in answer.own_differences
         ],
+        reset_groups=answer.reset_groups,
     )
 
 
@@ -427,6 +428,7 @@ def _member_settings(message: wire.MemberSettings) -> MemberSettings:
         message.known_strategies,
         message.started_at.ToMilliseconds(),
         message.follows_queue_pins,
+        message.follows_resets,
     )
 
 
@@ -445,6 +447,7 @@ def _settings(held: MemberSettings) -> wire.MemberSettings:
         known_strategies=held.known_strategies,
         started_at=started_at,
         follows_queue_pins=held.follows_queue_pins,
+        follows_resets=held.follows_resets,
     )
 
 

@@ -26,6 +26,7 @@ from pointsman_agent.core.group_membership import (
     Changes,
     GroupState,
     MembershipBeat,
+    MessageModel,
     Takeover,
 )
 from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules
@@ -135,6 +136,17 @@ class ConsumerGroups:
     def service(self) -> Service:
         """Return the service for the server."""
         return Service(descriptor=SERVICE, servicer=self, rules=RULES, run=self.run, drain=self.drain)
+
+    def is_broadcasting(self, group: str) -> bool:
+        """Return whether each member of a group receives all messages, and stores its own offsets."""
+        return self.core.membership(group).message_model is MessageModel.BROADCASTING
+
+    def notify_reset(self, group: str) -> None:
+        """Notify the members of a group that its offsets here were reset."""
+        for number in self.core.streams_of(group).values():
+            stream = self._entered.get(number)
+            if stream is not None:
+                stream.notify_reset(group)
 
     def collector(self) -> GroupCollector:
         """Return its metrics, to be registered."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from pointsman.daemon.access.access import Caller, check_group
@@ -66,6 +67,10 @@ class MemberStream:
         self._refusal: Refusal | None = None
         self._unsent: BeatAnswer | None = None
         """The latest notice, waiting until the stream can be written."""
+        self._answered = TAKEN_OVER
+        """The last response to a heartbeat."""
+        self._reset_groups: set[str] = set()
+        """Groups whose reset the client is to be notified of."""
         self._notice: asyncio.Task[None] | None = None
 
     def drain(self) -> None:
@@ -92,6 +97,16 @@ class MemberStream:
         A stream that lost all of its groups is ignored from then on: it cannot hold a client again.
         """
         self._is_taken_over = self._is_taken_over or answer.status is MembershipStatus.TAKEN_OVER
+        self._answered = answer
+        self._note(answer)
+
+    def notify_reset(self, group: str) -> None:
+        """Notify the client that offsets of a group were reset."""
+        if not self._is_taken_over:
+            self._reset_groups.add(group)
+            self._note(self._unsent or self._answered)
+
+    def _note(self, answer: BeatAnswer) -> None:
         self._unsent = answer
         if not self._is_writing and (self._notice is None or self._notice.done()):
             self._notice = asyncio.create_task(self._write_notices())
@@ -143,6 +158,7 @@ class MemberStream:
                     self._membership.take_readings(readings, beat, stream=self.number)
             if answer is not last_answer or not response:
                 response, last_answer = self._membership.encode(answer), answer
+                self._answered = answer
             self._is_at_work = False
             await self._send(response)
 
@@ -159,7 +175,8 @@ class MemberStream:
     async def _write_notices(self) -> None:
         while self._unsent is not None:
             answer, self._unsent = self._unsent, None
-            await self._write(self._membership.encode(answer))
+            groups, self._reset_groups = tuple(sorted(self._reset_groups)), set()
+            await self._write(self._membership.encode(replace(answer, reset_groups=groups)))
 
     def _read(self, message: wire.KeepMembershipRequest) -> MembershipBeat:
         beat = group_codec.beat(message)

@@ -8,15 +8,16 @@ groups then consume that time's messages again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from pointsman.clock import Clock
 from pointsman.storage.tables import DurableTables, OnRefusal, Row, Table
 from pointsman.storage.worker_thread import WorkerThread
+from pointsman_agent.core.offset_epoch import epoch_of, offset_of, with_epoch
 from pointsman_agent.core.offsets import OffsetChange, OffsetKey, apply_changes
-from pointsman_agent.offsets.stored_offsets import StoreFailed, queue_text, stored_offset
+from pointsman_agent.offsets.stored_offsets import StoreFailed, queue_text, stored_epoch, stored_offset
 
 APPLICATION_ID = 0x504D4F46  # "PMOF"
 TIMEOUT_SECONDS = 10.0
@@ -24,6 +25,8 @@ BACK_UP_SECONDS = 60.0
 
 # As text: SQLite's integers have 63 bits, an offset 64.
 _OFFSETS = Table("offsets", ("consumer_group", "topic", "queue"), ("value",))
+# By itself: version 0.1.0 reads and writes the offsets alone, and keeps this table.
+_EPOCHS = Table("epochs", ("consumer_group", "topic", "queue"), ("value",), is_added=True)
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +38,7 @@ class FileStore:
 
     def __init__(self, path: Path, *, clock: Clock, timeout: float = TIMEOUT_SECONDS) -> None:
         self._path = path
-        self._tables = DurableTables(path, [_OFFSETS], application_id=APPLICATION_ID)
+        self._tables = DurableTables(path, [_OFFSETS, _EPOCHS], application_id=APPLICATION_ID)
         self._backed_up_at: float | None = None
         self._clock = clock
         self._timeout = timeout
@@ -85,7 +88,7 @@ class FileStore:
         if self._tables.is_current():
             return {}
         opened = self._tables.open(OnRefusal.BACKUP, reads_in_use=True)
-        found = dict(map(_read, opened.rows[_OFFSETS.name]))
+        found = _read_all(opened.rows[_OFFSETS.name], opened.rows[_EPOCHS.name])
         if opened.refused is not None:
             outcome = "older offsets of its backup are used" if found else "its offsets are lost"
             facts = {"file": self._path, "problem": str(opened.refused)}
@@ -94,7 +97,7 @@ class FileStore:
         self._not_ours = "" if error is None else error.strerror or str(error)
         if self._table and not found and error is None:
             # Removed by an operator while this agent ran.
-            self._tables.write(_row(key, offset) for key, offset in self._table.items())
+            self._tables.write(row for key, offset in self._table.items() for row in _rows(key, offset))
         elif found != self._table:
             self._table = found
             return dict(found)
@@ -118,7 +121,7 @@ class FileStore:
             raise StoreFailed(f"{self._path} cannot be written: {self._not_ours}")
         changed = {change.key: self._table[change.key] for change in changes if change.key in self._table}
         higher = apply_changes(changed, changes)
-        self._tables.write(_row(change.key, changed.get(change.key)) for change in changes)
+        self._tables.write(row for change in changes for row in _rows(change.key, changed.get(change.key)))
         for change in changes:
             self._table.pop(change.key, None)
         self._table.update(changed)
@@ -126,12 +129,27 @@ class FileStore:
         return higher
 
 
-def _row(key: OffsetKey, offset: int | None) -> tuple[str, Row, Row | None]:
-    return _OFFSETS.name, (key.group, key.topic, queue_text(key)), None if offset is None else (str(offset),)
+def _rows(key: OffsetKey, offset: int | None) -> Iterator[tuple[str, Row, Row | None]]:
+    place = (key.group, key.topic, queue_text(key))
+    yield _OFFSETS.name, place, None if offset is None else (str(offset_of(offset)),)
+    if offset is None or epoch_of(offset):
+        yield _EPOCHS.name, place, None if offset is None else (str(epoch_of(offset)),)
+
+
+def _read_all(offsets: Iterable[Row], epochs: Iterable[Row]) -> dict[OffsetKey, int]:
+    """Read all rows, which this program wrote according to their digests. Raises StoreFailed for an invalid one."""
+    found = dict(map(_read, offsets))
+    for row in epochs:
+        key, _ = _read((*row[:-1], "0"))
+        epoch = stored_epoch(str(row[-1]))
+        if epoch is None:
+            raise StoreFailed(f"invalid epoch row: {row!r}")
+        if key in found:  # version 0.1.0 removes an offset alone
+            found[key] = with_epoch(found[key], epoch)
+    return found
 
 
 def _read(row: Row) -> tuple[OffsetKey, int]:
-    """Read a row, which this program wrote according to its digest. Raises StoreFailed for an invalid one."""
     group, topic, queue, value = map(str, row)
     read = stored_offset(group, topic, queue, value)
     if read is None:

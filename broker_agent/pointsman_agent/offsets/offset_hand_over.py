@@ -1,7 +1,7 @@
 """Hand over offsets that a slave's agent accepted without a master: to the master's agent, or to its own store.
 
 Nothing is dropped before the other side has acknowledged it. The hand-over never moves offsets at the master backwards,
-unless the application sought backwards while there was no master.
+unless the application sought backwards or an operator reset them while there was no master.
 """
 
 from __future__ import annotations
@@ -158,7 +158,10 @@ class HandOver:
 
 
 def _commit_request(part: PendingPart) -> wire.CommitOffsetsRequest:
-    offsets = [wire.QueueOffset(topic=topic, queue_id=n, offset=offset) for (topic, n), offset in part.offsets.items()]
+    offsets = [
+        wire.QueueOffset(topic=queue.topic, queue_id=queue.queue_id, offset=offset, epoch=part.epochs.get(queue, 0))
+        for queue, offset in part.offsets.items()
+    ]
     return wire.CommitOffsetsRequest(group=part.group, offsets=offsets, reset=part.is_reset)
 
 

@@ -5,6 +5,9 @@
 milliseconds since the epoch. The set ``pointsman:offsets`` has the group names, so that no agent scans all keys of the
 server. A script compares with the stored values: during a hand-over neither of two agents of one broker overwrites a
 higher offset of the other. To delete a group's offsets, delete its hash and restart the agent.
+
+Of queues that an operator has reset, ``pointsman:epochs:<group>`` and ``pointsman:epochs`` have the epochs in the same
+form: by themselves, because version 0.1.0 reads the hashes of offsets, and would take these for offsets.
 """
 
 from __future__ import annotations
@@ -13,8 +16,15 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from pointsman.clock import Clock
+from pointsman_agent.core.offset_epoch import epoch_of, offset_of, with_epoch
 from pointsman_agent.core.offsets import BEGIN_ID, OffsetChange, OffsetKey
-from pointsman_agent.offsets.stored_offsets import StoreFailed, StoreNotInstalledError, queue_text, stored_offset
+from pointsman_agent.offsets.stored_offsets import (
+    StoreFailed,
+    StoreNotInstalledError,
+    queue_text,
+    stored_epoch,
+    stored_offset,
+)
 
 try:
     from pointsman_agent.redis_link import RedisLink
@@ -24,6 +34,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 GROUPS_KEY = "pointsman:offsets"
+EPOCHS_KEY = "pointsman:epochs"
 BATCH = 1_000
 """Offsets in one exchange: Redis serves no other client during it, about a millisecond."""
 MAX_LOADED = 1_000_000
@@ -42,28 +53,40 @@ local function is_higher(one, other)
   return #one > #other or (#one == #other and one > other)
 end
 local kept = {}
+local has_epochs = redis.call('EXISTS', KEYS[3]) == 1
 redis.call('SADD', KEYS[2], ARGV[1])
-for i = 2, #ARGV, 3 do
-  local field, value, rule = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+for i = 2, #ARGV, 4 do
+  local field, value, rule, epoch = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local held = redis.call('HGET', KEYS[1], field)
+  local held_epoch = has_epochs and redis.call('HGET', KEYS[3], field) or '0'
+  if not is_offset(held_epoch) then held_epoch = '0' end
   local removes = string.sub(rule, 1, 1) == '-'
   local stays = removes and string.sub(rule, 2) or rule
-  if held and is_offset(held) and ((stays == 'highest' and is_higher(held, value)) or
-    (stays == 'lowest' and is_higher(value, held))) then
+  if held and is_offset(held) and (is_higher(held_epoch, epoch) or (held_epoch == epoch and
+    ((stays == 'highest' and is_higher(held, value)) or (stays == 'lowest' and is_higher(value, held))))) then
     kept[#kept + 1] = field
     kept[#kept + 1] = held
+    kept[#kept + 1] = held_epoch
   elseif removes then
     redis.call('HDEL', KEYS[1], field)
+    if has_epochs then redis.call('HDEL', KEYS[3], field) end
   else
     redis.call('HSET', KEYS[1], field, value)
+    if epoch ~= '0' then
+      redis.call('HSET', KEYS[3], field, epoch)
+      redis.call('SADD', KEYS[4], ARGV[1])
+      has_epochs = true
+    end
   end
 end
 if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('SREM', KEYS[2], ARGV[1]) end
+if has_epochs and redis.call('EXISTS', KEYS[3]) == 0 then redis.call('SREM', KEYS[4], ARGV[1]) end
 return kept
 """
-"""KEYS: hash, set of groups. ARGV: the group, then field, value and rule of each. The rule is the value that remains,
-highest or lowest, or set: the new one. With "-" before it the field is removed unless the old value prevails. Returns
-the fields whose old value prevailed, with it."""
+"""KEYS: hash of offsets, set of groups with one, hash of epochs, set of groups with one. ARGV: the group, then field,
+value, rule and epoch of each. The rule is the value that remains of the same epoch, highest or lowest, or set: the new
+one. With "-" before it the field is removed unless the old value prevails. A value of a later epoch prevails. Returns
+the fields whose old value prevailed, with it and its epoch."""
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +94,11 @@ log = logging.getLogger(__name__)
 def hash_key(group: str) -> str:
     """Return the key of a group's hash."""
     return f"{GROUPS_KEY}:{group}"
+
+
+def epochs_key(group: str) -> str:
+    """Return the key of a group's epochs."""
+    return f"{EPOCHS_KEY}:{group}"
 
 
 class RedisStore:
@@ -109,7 +137,7 @@ class RedisStore:
             return {}
         found: dict[OffsetKey, int] = {}
         foreign = 0
-        async for group in self._groups():
+        async for group in self._groups(GROUPS_KEY):
             async for queue, offset in self._fields(hash_key(group)):
                 topic, _, queue_id = queue.rpartition(":")
                 read = stored_offset(group, topic, queue_id, offset)
@@ -119,13 +147,27 @@ class RedisStore:
                     found[read[0]] = read[1]
                 if len(found) + foreign > MAX_LOADED:
                     raise StoreFailed(f"redis {self._target}: {GROUPS_KEY}:* have more than {MAX_LOADED} offsets")
+        foreign += await self._add_epochs(found)
         if foreign:
-            facts = {"redis": self._target, "fields": foreign, "keys": f"{GROUPS_KEY}:*"}
+            facts = {"redis": self._target, "fields": foreign, "keys": f"{GROUPS_KEY}:*, {EPOCHS_KEY}:*"}
             log.warning("ignored fields that are not offsets", extra={"facts": facts})
         self._loaded_at = now
         if self._first_loaded_at is None:
             self._first_loaded_at = now
         return found
+
+    async def _add_epochs(self, found: dict[OffsetKey, int]) -> int:
+        """Add the epochs of offsets; return the number of malformed ones. One without an offset is ignored."""
+        foreign = 0
+        async for group in self._groups(EPOCHS_KEY):
+            async for queue, text in self._fields(epochs_key(group)):
+                topic, _, queue_id = queue.rpartition(":")
+                read, epoch = stored_offset(group, topic, queue_id, "0"), stored_epoch(text)
+                if read is None or epoch is None:
+                    foreign += 1
+                elif read[0] in found:
+                    found[read[0]] = with_epoch(offset_of(found[read[0]]), epoch)
+        return foreign
 
     async def write(self, changes: Sequence[OffsetChange]) -> Mapping[OffsetKey, int]:
         """See :meth:`OffsetStore.write`."""
@@ -154,8 +196,9 @@ class RedisStore:
             of_group.setdefault(change.key.group, []).append(change)
         pipeline = self._link.client.pipeline(transaction=False)
         for group, changes in of_group.items():
-            words = [word for change in changes for word in (_field(change.key), str(change.offset), _rule(change))]
-            pipeline.eval(ADVANCE, 2, hash_key(group), GROUPS_KEY, group, *words)
+            words = [word for change in changes for word in _words(change)]
+            keys = (hash_key(group), GROUPS_KEY, epochs_key(group), EPOCHS_KEY)
+            pipeline.eval(ADVANCE, len(keys), *keys, group, *words)
         higher: dict[OffsetKey, int] = {}
         errors: list[Exception] = []
         # Each group by itself: a key of a wrong type does not prevent the other groups from being written.
@@ -163,18 +206,17 @@ class RedisStore:
             if isinstance(answer, Exception):
                 errors.append(answer)
                 continue
-            kept = dict(zip(answer[::2], answer[1::2], strict=True))
-            higher.update({c.key: int(kept[_field(c.key)]) for c in of_group[group] if _field(c.key) in kept})
+            numbers = map(with_epoch, map(int, answer[1::3]), map(int, answer[2::3]))
+            kept = dict(zip(answer[::3], numbers, strict=True))
+            higher.update({c.key: kept[_field(c.key)] for c in of_group[group] if _field(c.key) in kept})
         if errors:
             raise errors[0]
         return higher
 
-    async def _groups(self) -> AsyncIterator[str]:
+    async def _groups(self, key: str) -> AsyncIterator[str]:
         cursor = -1
         while cursor:
-            cursor, groups = await self._link.run(
-                self._link.command("SSCAN", GROUPS_KEY, max(cursor, 0), "COUNT", BATCH)
-            )
+            cursor, groups = await self._link.run(self._link.command("SSCAN", key, max(cursor, 0), "COUNT", BATCH))
             for group in groups:
                 yield group
 
@@ -188,6 +230,10 @@ class RedisStore:
 
 def _field(key: OffsetKey) -> str:
     return f"{key.topic}:{queue_text(key)}"
+
+
+def _words(change: OffsetChange) -> tuple[str, str, str, str]:
+    return _field(change.key), str(offset_of(change.offset)), _rule(change), str(epoch_of(change.offset))
 
 
 def _rule(change: OffsetChange) -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 
 from google.protobuf.duration_pb2 import Duration
 
 from pointsman.clock import Clock, utc_millis
-from pointsman.daemon.access.access import BROKERS, CLIENTS, VIEWERS, Caller, Rule, Rules, check_group
+from pointsman.daemon.access.access import BROKERS, CLIENTS, VIEWERS, Caller, Rule, Rules, author, check_group
 from pointsman.daemon.rpc.calling_peer import Peer
+from pointsman.daemon.rpc.request_fields import by_violations
 from pointsman.daemon.rpc.rpc_server import Service
+from pointsman.group_topics import RETRY_QUEUES, is_retry_topic
 from pointsman.v1 import offset_service_pb2 as wire
-from pointsman.wire.refusals import FieldViolation, NotReady, refuse_if_any, shown
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, refuse_if_any, shown
+from pointsman_agent.core.loads_since_reset import LoadsSinceReset
+from pointsman_agent.core.offset_epoch import MAX_AHEAD_MILLIS
 from pointsman_agent.core.offsets import UNSEEN_DAYS, OffsetKey, TooManyOffsets
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.replica_offsets import ReplicaOffsets
@@ -20,7 +25,7 @@ from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.offsets.flusher import Flusher
 from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
 from pointsman_agent.rpc.agent_fields import MAX_QUEUES_A_CALL, QueueFields, cut, name_violations, read_page, to_queues
-from pointsman_agent.rpc.agent_refusals import LimitExceeded, OutOfRange
+from pointsman_agent.rpc.agent_refusals import LimitExceeded, NotFound, NotStored, OutOfRange, ResetRefused
 
 COMMITS = Rule(CLIENTS.roles | BROKERS.roles)
 """A broker: the agent of a slave hands over offsets."""
@@ -29,12 +34,16 @@ RULES: Rules = {
     "GetOffsets": CLIENTS,
     "BeginTopics": COMMITS,
     "ListOffsets": Rule(CLIENTS.roles | VIEWERS.roles),
+    "ListTopicOffsets": Rule(CLIENTS.roles | VIEWERS.roles),
+    "ResetOffsets": CLIENTS,
 }
 SERVICE = wire.DESCRIPTOR.services_by_name["OffsetService"]
 MAX_MOMENT_SECONDS = 253_402_300_799
 """The last second of the year 9999, where timestamps end."""
 MAX_NAMED = 5
 """Offsets beyond an end that an error lists: it is sent in trailers, which are limited."""
+
+log = logging.getLogger(__name__)
 
 
 class OffsetServicer:
@@ -48,13 +57,20 @@ class OffsetServicer:
         topics: Callable[[], TopicSet],
         ends: QueueEnds,
         clock: Clock,
+        is_broadcasting: Callable[[str], bool] = lambda _: False,
+        on_reset: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """``is_broadcasting``: whether the members of a group store their own offsets. ``on_reset`` is called with the
+        group when offsets have a new epoch."""
         self._offsets = offsets
         self._flushers = flushers
         self._topics = topics
         self._queues = QueueFields(topics)
         self._ends = ends
         self._clock = clock
+        self._is_broadcasting = is_broadcasting
+        self._on_reset = on_reset
+        self._loads = LoadsSinceReset()
 
     def service(self) -> Service:
         """Return the service for the server."""
@@ -72,14 +88,19 @@ class OffsetServicer:
         self._refuse_until_loaded()
         offsets = {QueueKey(each.topic, each.queue_id): each.offset for each in request.offsets}
         _refuse_beyond(offsets, await self._max_offsets(offsets))
-        now = utc_millis(self._clock)
+        group, now = request.group, utc_millis(self._clock)
+        self._refuse_without_epoch(request, peer, now=now)
+        epochs = {QueueKey(each.topic, each.queue_id): each.epoch for each in request.offsets if each.HasField("epoch")}
+        is_news = any(epoch > self._offsets.epoch(group, queue) for queue, epoch in epochs.items())
         try:
-            kept = self._offsets.commit(request.group, offsets, reset=request.reset, now=now, peer=peer.key)
+            kept = self._offsets.commit(group, offsets, epochs=epochs, reset=request.reset, now=now, peer=peer.key)
         except TooManyOffsets as error:
-            raise _too_many(error, request.group) from error
-        return wire.CommitOffsetsResponse(kept=_to_messages(kept))
+            raise _too_many(error, group) from error
+        if is_news:
+            self._on_reset(group)
+        return wire.CommitOffsetsResponse(kept=self._to_messages(group, kept))
 
-    def get_offsets(self, request: wire.GetOffsetsRequest, caller: Caller | None = None) -> wire.GetOffsetsResponse:
+    def get_offsets(self, request: wire.GetOffsetsRequest, peer: Peer) -> wire.GetOffsetsResponse:
         """See offset_service.proto. A queue that the broker no longer has may still have an offset."""
         refuse_if_any(
             chain(
@@ -87,13 +108,12 @@ class OffsetServicer:
                 self._queues.violations("queues", request.queues, must_exist=False),
             )
         )
-        check_group(caller, request.group)
+        check_group(peer.caller, request.group)
         self._refuse_until_loaded()
-        return wire.GetOffsetsResponse(
-            offsets=_to_messages(
-                self._offsets.get(request.group, to_queues(request.queues), pending_only=request.pending_only)
-            )
-        )
+        found = self._offsets.get(request.group, to_queues(request.queues), pending_only=request.pending_only)
+        epochs = [(OffsetKey(request.group, *queue), self._offsets.epoch(request.group, queue)) for queue in found]
+        self._loads.loaded(epochs, peer.addr, now=utc_millis(self._clock))
+        return wire.GetOffsetsResponse(offsets=self._to_messages(request.group, found))
 
     def begin_topics(self, request: wire.BeginTopicsRequest, peer: Peer) -> wire.BeginTopicsResponse:
         """See offset_service.proto. A moment in the future, by this machine's clock, counts as now."""
@@ -134,6 +154,121 @@ class OffsetServicer:
             durable_within=durable_within,
         )
 
+    async def list_topic_offsets(
+        self, request: wire.ListTopicOffsetsRequest, caller: Caller | None = None
+    ) -> wire.ListTopicOffsetsResponse:
+        """See offset_service.proto."""
+        group, topic = request.group, request.topic
+        refuse_if_any(chain(name_violations("group", group), name_violations("topic", topic)))
+        check_group(caller, group)
+        self._refuse_until_loaded()
+        queues = self._readable(topic)
+        committed = self._offsets.get(group, queues)
+        try:
+            ends = await self._ends.ends(queues)
+        except QueueEndsError:
+            ends = {}
+        response = wire.ListTopicOffsetsResponse()
+        for queue in queues:
+            added = response.queues.add(
+                queue_id=queue.queue_id, committed=committed.get(queue), epoch=self._offsets.epoch(group, queue)
+            )
+            if queue in ends:
+                added.min_offset, added.max_offset = ends[queue].min_offset, ends[queue].max_offset
+        return response
+
+    async def reset_offsets(self, request: wire.ResetOffsetsRequest, peer: Peer) -> wire.ResetOffsetsResponse:
+        """See offset_service.proto."""
+        group = request.group
+        named = [wire.QueueOffset(topic=request.topic, queue_id=each.queue_id) for each in request.queues]
+        refuse_if_any(
+            chain(
+                name_violations("group", group),
+                name_violations("topic", request.topic),
+                self._queues.violations("queues", named, must_exist=True),
+                [] if request.queues else [FieldViolation("queues", "must have at least one entry")],
+                by_violations(request.by),
+            )
+        )
+        check_group(peer.caller, group)
+        self._refuse_until_loaded()
+        offsets = {QueueKey(request.topic, each.queue_id): each.offset for each in request.queues}
+        _refuse_beyond(offsets, await self._max_offsets(offsets), field="queues")
+        self._refuse_reset(request)
+        held, now = self._offsets.get(group, offsets), utc_millis(self._clock)
+        try:
+            epochs = self._offsets.reset(group, offsets, now=now, peer=peer.key)
+        except TooManyOffsets as error:
+            raise _too_many(error, group) from error
+        facts = {
+            "group": group,
+            "topic": request.topic,
+            "queues": {queue.queue_id: f"{held.get(queue, '-')} to {offset}" for queue, offset in offsets.items()},
+            "by": author(request.by, peer.caller).name,
+            "peer": peer.addr,
+        }
+        log.warning("operator reset offsets of a group", extra={"facts": facts})
+        self._on_reset(group)
+        for flusher in self._flushers:
+            if not await flusher.flush():
+                raise NotStored(f"the offsets are reset, but cannot be stored yet, so send it again: {flusher.problem}")
+        return wire.ResetOffsetsResponse(
+            offsets=[
+                wire.QueueOffset(topic=queue.topic, queue_id=queue.queue_id, offset=offset, epoch=epochs[queue])
+                for queue, offset in offsets.items()
+            ]
+        )
+
+    def _readable(self, topic: str) -> list[QueueKey]:
+        """Return the queues of a topic. Raises NotFound."""
+        count = RETRY_QUEUES if is_retry_topic(topic) else None
+        for each in self._topics().topics:
+            if each.topic == topic:
+                count = each.read_queue_nums
+        if count is None:
+            raise NotFound(f"this broker does not have topic {shown(topic)}")
+        return [QueueKey(topic, queue_id) for queue_id in range(count)]
+
+    def _refuse_reset(self, request: wire.ResetOffsetsRequest) -> None:
+        if self._is_broadcasting(request.group):
+            raise ResetRefused(f"group {request.group} broadcasts: each member stores its own offsets")
+        for each in request.queues:
+            queue = QueueKey(request.topic, each.queue_id)
+            held = self._offsets.get(request.group, [queue]).get(queue)
+            if each.HasField("expected") and held != each.expected:
+                is_at = "has no committed offset" if held is None else f"is at offset {held}"
+                raise ResetRefused(
+                    f"group {request.group} {is_at} in queue {each.queue_id} of topic {request.topic}, "
+                    f"not at {each.expected}: nothing was reset"
+                )
+
+    def _refuse_without_epoch(self, request: wire.CommitOffsetsRequest, peer: Peer, *, now: int) -> None:
+        """Refuse commits whose epoch is too far ahead, or unknown where it matters. Raises both refusals of fields."""
+        ahead = [
+            FieldViolation(f"offsets[{index}].epoch", f"is more than a day ahead of this agent's clock: {each.epoch}")
+            for index, each in enumerate(request.offsets)
+            if each.epoch > now + MAX_AHEAD_MILLIS
+            and each.epoch > self._offsets.epoch(request.group, QueueKey(each.topic, each.queue_id))
+        ]
+        if ahead:
+            raise InvalidRequest(_first(ahead))
+        late = [
+            FieldViolation(
+                f"offsets[{index}]",
+                f"is refused: an operator has reset the offset of queue {each.queue_id} of topic {each.topic!r}, and "
+                "this client has not loaded it since; restart the client, or use version 0.2, which follows a reset",
+            )
+            for index, each in enumerate(request.offsets)
+            if not each.HasField("epoch") and not self._may_commit(request.group, each, peer, now=now)
+        ]
+        if late:
+            raise OutOfRange(_first(late))
+
+    def _may_commit(self, group: str, offset: wire.QueueOffset, peer: Peer, *, now: int) -> bool:
+        queue = QueueKey(offset.topic, offset.queue_id)
+        epoch = self._offsets.epoch(group, queue)
+        return self._loads.may_commit(OffsetKey(group, *queue), epoch, peer.addr, now=now)
+
     def _refuse_until_loaded(self) -> None:
         """Raise NotReady: the response "no offset" would send groups to the start or the end of their queues."""
         for flusher in self._flushers:
@@ -165,6 +300,14 @@ class OffsetServicer:
                     f"must be from 1970 to 9999, got {moment.seconds} s, {moment.nanos} ns",
                 )
 
+    def _to_messages(self, group: str, offsets: Mapping[QueueKey, int]) -> list[wire.QueueOffset]:
+        return [
+            wire.QueueOffset(
+                topic=queue.topic, queue_id=queue.queue_id, offset=offset, epoch=self._offsets.epoch(group, queue)
+            )
+            for queue, offset in offsets.items()
+        ]
+
     async def _max_offsets(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, int]:
         """Return the ends of queues, as far as the broker reports them now."""
         try:
@@ -174,20 +317,23 @@ class OffsetServicer:
             return {}
 
 
-def _refuse_beyond(offsets: Mapping[QueueKey, int], ends: Mapping[QueueKey, int]) -> None:
+def _refuse_beyond(offsets: Mapping[QueueKey, int], ends: Mapping[QueueKey, int], *, field: str = "offsets") -> None:
     violations = [
         FieldViolation(
-            f"offsets[{index}].offset",
+            f"{field}[{index}].offset",
             f"is beyond the end of queue {queue.queue_id} of topic {queue.topic!r}, which is {ends[queue]}: {offset}",
         )
         for index, (queue, offset) in enumerate(offsets.items())
         if offset > ends.get(queue, offset)
     ]
-    if len(violations) > MAX_NAMED:
-        more = len(violations) - MAX_NAMED
-        violations[MAX_NAMED:] = [FieldViolation("...", f"and {more} more errors")]
     if violations:
-        raise OutOfRange(violations)
+        raise OutOfRange(_first(violations))
+
+
+def _first(violations: list[FieldViolation]) -> list[FieldViolation]:
+    if len(violations) <= MAX_NAMED:
+        return violations
+    return [*violations[:MAX_NAMED], FieldViolation("...", f"and {len(violations) - MAX_NAMED} more errors")]
 
 
 def _too_many(error: TooManyOffsets, group: str) -> LimitExceeded:
@@ -196,10 +342,6 @@ def _too_many(error: TooManyOffsets, group: str) -> LimitExceeded:
         f"the start of their queue expire when their group has had no client for {UNSEEN_DAYS} days"
     )
     return LimitExceeded(error.what, error.bound, note=note)
-
-
-def _to_messages(offsets: Mapping[QueueKey, int]) -> list[wire.QueueOffset]:
-    return [wire.QueueOffset(topic=topic, queue_id=queue_id, offset=n) for (topic, queue_id), n in offsets.items()]
 
 
 def _to_progress(key: OffsetKey, offset: int, max_offset: int | None) -> wire.QueueProgress:

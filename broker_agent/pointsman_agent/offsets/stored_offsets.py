@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pointsman.names import MAX_QUEUES, name_problem
+from pointsman_agent.core.offset_epoch import MAX_EPOCH
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
 
 BEGIN, SEEN = "begin", "seen"
@@ -21,7 +22,7 @@ class StoreFailed(Exception):
 
 
 class OffsetStore(Protocol):
-    """Each call has a deadline. At most one call at a time."""
+    """Each call has a deadline. At most one call at a time. Offsets are with epochs (``core/offset_epoch.py``)."""
 
     async def load(self) -> Mapping[OffsetKey, int]:
         """Read every offset. Called again while other agents may write; then unchanged ones may be omitted.
@@ -61,6 +62,11 @@ def stored_offset(group: str, topic: str, queue_id: str, offset: str) -> tuple[O
     if queue_id == BEGIN:
         return OffsetKey(group, topic, BEGIN_ID), int(offset)
     return (OffsetKey(group, topic, int(queue_id)), int(offset)) if _is_plain(queue_id, most=MAX_QUEUES - 1) else None
+
+
+def stored_epoch(text: str) -> int | None:
+    """Read an epoch from a store's decimals; None if no agent can have written it."""
+    return int(text) if _is_plain(text, most=MAX_EPOCH) else None
 
 
 def queue_text(key: OffsetKey) -> str:

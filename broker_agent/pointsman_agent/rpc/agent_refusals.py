@@ -5,6 +5,8 @@ Refusal (``wire/refusals.py``, with those of both daemons)
 ├── LimitExceeded      LIMIT_EXCEEDED       a limit of this agent is reached
 ├── NotFound           NOT_FOUND            the object does not exist here
 ├── PinRefused         PIN_REFUSED          a queue of this group cannot be pinned, at least by its present members
+├── ResetRefused       RESET_REFUSED        offsets of this group cannot be reset so now
+├── NotStored          NOT_STORED           it is in effect, but not stored: a crash of this agent would undo it
 ├── HeldByOther        HELD_BY_OTHER        another client or operator holds what the call would change
 └── Unavailable        BACKEND_UNAVAILABLE  a backend of this agent is unreachable
 
@@ -44,6 +46,20 @@ class PinRefused(Refusal):
 
     code = "PIN_REFUSED"
     status = "FAILED_PRECONDITION"
+
+
+class ResetRefused(Refusal):
+    """Offsets of this group cannot be reset so now; nothing was changed."""
+
+    code = "RESET_REFUSED"
+    status = "FAILED_PRECONDITION"
+
+
+class NotStored(Refusal):
+    """What was changed is in effect, but not stored: a crash of this agent would undo it."""
+
+    code = "NOT_STORED"
+    status = "UNAVAILABLE"
 
 
 class HeldByOther(Refusal):

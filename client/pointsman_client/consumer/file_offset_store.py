@@ -91,7 +91,11 @@ class FileOffsetStore:
             return BegunTopics(earliest, {})
 
     async def commit(
-        self, offsets: Mapping[MessageQueue, int], *, reset: bool = False
+        self,
+        offsets: Mapping[MessageQueue, int],
+        *,
+        reset: bool = False,
+        epochs: Mapping[MessageQueue, int] | None = None,  # noqa: ARG002  # of the Protocol; there are none here
     ) -> Mapping[MessageQueue, PointsmanError]:
         """See :meth:`OffsetStore.commit`."""
         async with self._turn:

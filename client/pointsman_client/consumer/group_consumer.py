@@ -14,6 +14,7 @@ from pointsman.group_topics import is_retry_topic, retry_topic
 from pointsman.tag_expression import ALL
 from pointsman_client.aio import done_within, end_tasks, start_task
 from pointsman_client.consumer.consumer_options import ConsumerOptions
+from pointsman_client.consumer.followed_resets import FollowedResets
 from pointsman_client.consumer.held_queue import HandOver, HeldQueue, QueueContext
 from pointsman_client.consumer.listener_pool import ListenerPool
 from pointsman_client.consumer.lock_keeper import LockKeeper
@@ -166,6 +167,7 @@ class GroupConsumer:
             if locks is None
             else LockKeeper(locks, held=lambda: self.table.locked, renewed=offer, lost=self._lock_lost, clock=clock)
         )
+        self._resets = FollowedResets(coordination.offsets, self.table, clock=clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_route_changes: Callable[[], None] | None = None
 
@@ -191,6 +193,7 @@ class GroupConsumer:
         self._begin(self._rebalancer.run())
         if self._keeper is not None:
             self._begin(self._keeper.run())
+        self._begin(self._resets.run())
 
     async def close(self, *, timeout_seconds: float, finish_seconds: float) -> None:
         """Release all queues, leave the group and close the coordination, within ``timeout_seconds``.
@@ -270,6 +273,10 @@ class GroupConsumer:
 
     # Offsets
 
+    def follow_resets(self, is_wanted: Callable[[MessageQueue], bool]) -> None:
+        """See :meth:`RunningConsumer.follow_resets`."""
+        self._resets.check(held.queue for held in self.table.held if is_wanted(held.queue))
+
     def reset_offsets(self, offsets: Mapping[tuple[str, str, int], int]) -> None:
         """See :meth:`RunningConsumer.reset_offsets`."""
         moved = 0
@@ -290,7 +297,7 @@ class GroupConsumer:
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the stored offset of a queue; None: there is none."""
-        return await self._starts.stored(queue)
+        return (await self._starts.stored(queue)).offset
 
     # State
 

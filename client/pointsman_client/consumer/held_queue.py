@@ -14,6 +14,7 @@ from pointsman.backoff import FullJitterBackoff
 from pointsman.clock import Clock
 from pointsman_client.aio import BatchedQuery, Wakeup, end_tasks
 from pointsman_client.consumer.queue_reader import QueueReader
+from pointsman_client.consumer.start_offset import StoredOffset
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.process_queue import FlowLimits, LockTime, ProcessQueue
@@ -67,6 +68,8 @@ class HeldQueue:
         """None until the start offset is known."""
         self.committed: int | None = None
         """The committed offset, as known here."""
+        self.epoch = 0
+        """When an operator last reset the offset, as known here; 0: never. It is that of every commit."""
         self.needs_reset = False
         """Whether the next commit may go backwards, after a seek or when the broker lost messages."""
         self.is_released = False
@@ -85,6 +88,8 @@ class HeldQueue:
         """Whether the pull loop waits, or is about to wait, because a flow limit is reached."""
         self._idle = asyncio.Event()
         self._sought: int | None = None
+        self._reset_to = 0
+        """The offset of :attr:`epoch`."""
         self._backoff = FullJitterBackoff(context.rng.uniform, cap=BACKOFF_CAP_SECONDS)
         self._moves = FullJitterBackoff(context.rng.uniform, cap=BACKOFF_CAP_SECONDS)
         self._moved_at = -math.inf
@@ -142,14 +147,16 @@ class HeldQueue:
                 await self._back_off(error)
             else:
                 self._succeeded()
-                self.committed = stored
+                if stored.epoch < self.epoch:  # reset while it was loaded
+                    stored, start = StoredOffset(self._reset_to, self.epoch), self._reset_to
+                self.committed, self.epoch = stored
                 sought, self._sought = self._sought, None
                 self.process_queue = ProcessQueue(
                     start if sought is None else sought,
                     limits=self._context.limits,
                     now=self._context.clock.monotonic(),
                 )
-                if stored is None and self._context.on_started is not None:
+                if stored.offset is None and self._context.on_started is not None:
                     await self._context.on_started(self)
 
     async def _pull_once(self) -> None:
@@ -231,7 +238,29 @@ class HeldQueue:
             self._sought = offset
             return
         self._move_to(self.process_queue, offset)
-        # A pull may be waiting at the broker at the old offset.
+        self._pull_again()
+
+    def follow_reset(self, offset: int, epoch: int) -> bool:
+        """Continue at the offset of an operator's reset; False if that is known here.
+
+        Messages in flight are from before the reset: that they end has no effect, except that in order the next message
+        waits for it.
+        """
+        if epoch <= self.epoch:
+            return False
+        logger.warning(
+            "an operator has reset the offset of group %s in %s to %d", self._context.group, self.queue, offset
+        )
+        self.epoch, self._reset_to, self._sought, self.needs_reset = epoch, offset, None, False
+        if self.process_queue is not None and not self.is_released:
+            self.committed = offset
+            self.process_queue.move_to(offset)
+            if not self.process_queue.is_dropped:
+                self._pull_again()
+        return True
+
+    def _pull_again(self) -> None:
+        """Pull at the new offset: a pull may be waiting at the broker at the old one."""
         for task in self._tasks:
             task.cancel()
         self._spawn(self._pull_loop())

@@ -10,7 +10,7 @@ from pointsman_client.aio import BatchedQuery
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.read_choice import QueueFailures
-from pointsman_client.errors import PointsmanError
+from pointsman_client.errors import OffsetResetError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ports.coordination import OffsetStore
 
@@ -54,9 +54,16 @@ class OffsetCommitter:
         offsets = {each: offset for each in candidates if (offset := each.commit_offset) is not None}
         if not offsets:
             return {}
-        failures = dict(await self._store.commit({each.queue: offset for each, offset in offsets.items()}, reset=reset))
+        epochs = {each.queue: each.epoch for each in offsets if each.epoch}
+        wanted = {each.queue: offset for each, offset in offsets.items()}
+        # An application's own store may be older than epochs, and then never loads one.
+        stated = {"epochs": epochs} if epochs else {}
+        failures = dict(await self._store.commit(wanted, reset=reset, **stated))
         for each, offset in offsets.items():
-            if each.queue in failures:
+            error = failures.get(each.queue)
+            if isinstance(error, OffsetResetError):
+                each.follow_reset(error.offset, error.epoch)
+            if error is not None or each.epoch != epochs.get(each.queue, 0):
                 continue
             each.committed = offset
             if reset and each.commit_offset is not None and each.commit_offset >= offset:
@@ -68,6 +75,8 @@ class OffsetCommitter:
 
     def _note(self, queues: Iterable[MessageQueue], failures: dict[MessageQueue, PointsmanError]) -> None:
         now = self._clock.monotonic()
+        # A reset queue has followed, and said so.
+        failures = {queue: error for queue, error in failures.items() if not isinstance(error, OffsetResetError)}
         for queue, error in failures.items():
             if (subject := self._failing.failed(queue, error, now=now)) is not None:
                 logger.warning("offsets of group %s on %s cannot be committed: %s", self._group, subject, error)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from pointsman.clock import Clock
-from pointsman_client.consumer.start_offset import StartOffsets
+from pointsman_client.consumer.start_offset import StartOffsets, StoredOffset
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.read_choice import QueueFailures, ReadChoice
 from pointsman_client.core.route import BrokerData
@@ -55,13 +55,13 @@ class QueueReader:
         self._choice = ReadChoice()
         self._failures = QueueFailures()
 
-    async def start_offset(self, queue: MessageQueue) -> tuple[int | None, int]:
-        """Return the committed offset, or None, and the offset to start at."""
+    async def start_offset(self, queue: MessageQueue) -> tuple[StoredOffset, int]:
+        """Return the committed offset, and the offset to start at."""
         stored = await self._starts.stored(queue)
-        if stored is not None:
-            return stored, stored
+        if stored.offset is not None:
+            return stored, stored.offset
         since = await self._starts.wanted_since(queue)
-        return None, await self._at_broker(queue, lambda addr: self._starts.initial(addr, queue, since))
+        return stored, await self._at_broker(queue, lambda addr: self._starts.initial(addr, queue, since))
 
     async def pull(self, queue: MessageQueue, offset: int) -> PulledMessages:
         """Pull once. Without messages the pull waits at the broker for up to ``wait_seconds``."""

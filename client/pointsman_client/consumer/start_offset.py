@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from pointsman.clock import Clock
 from pointsman.group_topics import is_retry_topic
@@ -21,6 +22,15 @@ from pointsman_client.ports.transport import Transport
 CLOCK_TOLERANCE = timedelta(seconds=60)
 """How far a producer's clock may be behind that of the group's first consumer. A group that is new to a topic may read
 messages that are older by as much."""
+
+
+class StoredOffset(NamedTuple):
+    """The committed offset of a queue."""
+
+    offset: int | None
+    """None: there is none."""
+    epoch: int = 0
+    """When an operator reset it; 0: never."""
 
 
 class StartOffsets:
@@ -47,12 +57,12 @@ class StartOffsets:
         self._consume_timestamp = consume_timestamp
         self._timeout_seconds = timeout_seconds
 
-    async def stored(self, queue: MessageQueue) -> int | None:
-        """Return the committed offset, or None. Raises the error if it is unknown: the queue must not start then."""
+    async def stored(self, queue: MessageQueue) -> StoredOffset:
+        """Return the committed offset. Raises the error if it is unknown: the queue must not start then."""
         loaded = await self._load.about(queue)
         if queue in loaded.unknown:
             raise loaded.unknown[queue]
-        return loaded.offsets.get(queue)
+        return StoredOffset(loaded.offsets.get(queue), loaded.epochs.get(queue, 0))
 
     async def stored_within(self, queue: MessageQueue, end: int) -> int | None:
         """Return the highest committed offset not beyond ``end``, or None. Raises as :meth:`stored`."""

@@ -108,9 +108,17 @@ class OffsetStore(Protocol):
         ...
 
     async def commit(
-        self, offsets: Mapping[MessageQueue, int], *, reset: bool = False
+        self,
+        offsets: Mapping[MessageQueue, int],
+        *,
+        reset: bool = False,
+        epochs: Mapping[MessageQueue, int] | None = None,
     ) -> Mapping[MessageQueue, PointsmanError]:
-        """Commit; return the failed queues with their errors. Offsets go backwards only with ``reset``."""
+        """Commit; return the failed queues with their errors. Offsets go backwards only with ``reset``.
+
+        ``epochs``: those under which the offsets were loaded, 0 where absent. A queue that an operator has reset since
+        fails with OffsetResetError. A store without epochs ignores them.
+        """
         ...
 
 
@@ -124,6 +132,8 @@ class LoadedOffsets:
     """Queues whose query failed: do not start them. A queue in neither has no committed offset."""
     lower: Mapping[MessageQueue, int] = field(default_factory=dict)
     """The master's lower offsets of queues where ``offsets`` has a slave's; used if the master lacks messages."""
+    epochs: Mapping[MessageQueue, int] = field(default_factory=dict)
+    """When an operator reset these offsets; a queue without one was not reset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +155,10 @@ class RunningConsumer(Protocol):
 
     def reading(self, is_wanted: Callable[[MessageQueue], bool]) -> ConsumerReading:
         """How the queues are read that are wanted."""
+        ...
+
+    def follow_resets(self, is_wanted: Callable[[MessageQueue], bool]) -> None:
+        """Load the offsets of the held queues that are wanted, and continue at those that an operator has reset."""
         ...
 
     def reset_offsets(self, offsets: Mapping[tuple[str, str, int], int]) -> None:

@@ -81,6 +81,8 @@ class Table:
     name: str
     key: tuple[str, ...]
     values: tuple[str, ...]
+    is_added: bool = False
+    """Whether a file of an earlier version may lack it; then it is created. Without it such a file is damaged."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -296,6 +298,7 @@ class DurableTables:
         connection.execute(f"PRAGMA journal_size_limit = {_MAX_IDLE_LOG_BYTES}")
         # Each commit is synced before it is acknowledged.
         connection.execute("PRAGMA synchronous = FULL")
+        self._add_tables(connection)
         return self._rows(connection)
 
     def _create(self) -> None:
@@ -405,6 +408,12 @@ class DurableTables:
         (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
             raise TablesDamaged(f"is damaged: {found}")
+
+    def _add_tables(self, connection: sqlite3.Connection) -> None:
+        there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for table in self.tables.values():
+            if table.is_added and table.name not in there:
+                connection.execute(table.create())
 
     def _rows(self, connection: sqlite3.Connection) -> dict[str, list[Row]]:
         read: dict[str, list[Row]] = {}

@@ -276,12 +276,15 @@ class MemberSettings(_message.Message):
     KNOWN_STRATEGIES_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
     FOLLOWS_QUEUE_PINS_FIELD_NUMBER: _builtins.int
+    FOLLOWS_RESETS_FIELD_NUMBER: _builtins.int
     is_ordered: _builtins.bool
     """Whether it processes the messages of a queue one at a time."""
     known_strategies: _builtins.int
     """The set of built-in strategies that it can build from stated settings; rises when a client version adds one."""
     follows_queue_pins: _builtins.bool
     """Whether it follows pins of queues (`GroupMembership.queue_pins`); a client older than they are does not."""
+    follows_resets: _builtins.bool
+    """Whether it follows an operator's reset of offsets while it runs; a client older than these resets does not."""
     @_builtins.property
     def strategy(self) -> Global___AllocationSetting:
         """How the client divides queues."""
@@ -298,10 +301,11 @@ class MemberSettings(_message.Message):
         known_strategies: _builtins.int = ...,
         started_at: _timestamp_pb2.Timestamp | None = ...,
         follows_queue_pins: _builtins.bool = ...,
+        follows_resets: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at", "strategy", b"strategy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follows_queue_pins", b"follows_queue_pins", "is_ordered", b"is_ordered", "known_strategies", b"known_strategies", "started_at", b"started_at", "strategy", b"strategy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follows_queue_pins", b"follows_queue_pins", "follows_resets", b"follows_resets", "is_ordered", b"is_ordered", "known_strategies", b"known_strategies", "started_at", b"started_at", "strategy", b"strategy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -546,6 +550,7 @@ class KeepMembershipResponse(_message.Message):
     CONFLICTING_GROUPS_FIELD_NUMBER: _builtins.int
     TAKEN_OVER_GROUPS_FIELD_NUMBER: _builtins.int
     OWN_DIFFERENCES_FIELD_NUMBER: _builtins.int
+    RESET_GROUPS_FIELD_NUMBER: _builtins.int
     status: Global___MembershipStatus.ValueType
     """The result."""
     @_builtins.property
@@ -566,6 +571,12 @@ class KeepMembershipResponse(_message.Message):
         follow it; the others follow the membership.
         """
 
+    @_builtins.property
+    def reset_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Groups whose offsets at this broker an operator has just reset: their members load the offsets of their queues again.
+        Such a response may come without a heartbeat.
+        """
+
     def __init__(
         self,
         *,
@@ -574,10 +585,11 @@ class KeepMembershipResponse(_message.Message):
         conflicting_groups: _abc.Iterable[_builtins.str] | None = ...,
         taken_over_groups: _abc.Iterable[_builtins.str] | None = ...,
         own_differences: _abc.Iterable[Global___OwnDifference] | None = ...,
+        reset_groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expiry", b"expiry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicting_groups", b"conflicting_groups", "expiry", b"expiry", "own_differences", b"own_differences", "status", b"status", "taken_over_groups", b"taken_over_groups"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicting_groups", b"conflicting_groups", "expiry", b"expiry", "own_differences", b"own_differences", "reset_groups", b"reset_groups", "status", b"status", "taken_over_groups", b"taken_over_groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,24 +29,33 @@ class QueueOffset(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     QUEUE_ID_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     queue_id: _builtins.int
     """Number of the queue."""
     offset: _builtins.int
     """The next message to read."""
+    epoch: _builtins.int
+    """The operator's reset that this offset follows: of two offsets the one of the higher epoch holds, also against a
+    higher offset. 0: there was none. In a response always set. In a commit: as the offset was loaded; absent from a
+    client that is older than epochs. At most one day later than the agent's clock (milliseconds since 1970).
+    """
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         queue_id: _builtins.int = ...,
         offset: _builtins.int = ...,
+        epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "epoch", b"epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "epoch", b"epoch", "offset", b"offset", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
+    _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epoch) -> _WhichOneofReturnType__epoch | None: ...
 
 Global___QueueOffset: _TypeAlias = QueueOffset  # noqa: Y015
 
@@ -66,7 +75,8 @@ class CommitOffsetsRequest(_message.Message):
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueOffset]:
         """At most 1,000, each queue once. INVALID_ARGUMENT for a queue that the broker does not have, OUT_OF_RANGE for an
-        offset beyond the end of a queue whose end is known; then nothing is committed.
+        offset beyond the end of a queue whose end is known; then nothing is committed. OUT_OF_RANGE also for an offset
+        without an epoch in the hour after a reset, unless this connection has loaded the queue's offset since.
         """
 
     def __init__(
@@ -93,7 +103,9 @@ class CommitOffsetsResponse(_message.Message):
     KEPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def kept(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueOffset]:
-        """Queues whose committed offset is higher than the one sent, with that offset; never with a reset."""
+        """Queues whose committed offset is higher than the one sent, or of a higher epoch, with that offset and its epoch.
+        With a reset only the latter.
+        """
 
     def __init__(
         self,
@@ -125,7 +137,7 @@ class GetOffsetsRequest(_message.Message):
     """
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueOffset]:
-        """The queues, at most 1,000; `offset` is ignored."""
+        """The queues, at most 1,000; `offset` and `epoch` are ignored."""
 
     def __init__(
         self,
@@ -345,3 +357,196 @@ class ListOffsetsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListOffsetsResponse: _TypeAlias = ListOffsetsResponse  # noqa: Y015
+
+@_typing.final
+class ListTopicOffsetsRequest(_message.Message):
+    """The topic whose offsets are requested."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """The group; it may have no offset."""
+    topic: _builtins.str
+    """Topic name. NOT_FOUND: the broker does not have it."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTopicOffsetsRequest: _TypeAlias = ListTopicOffsetsRequest  # noqa: Y015
+
+@_typing.final
+class TopicQueueOffset(_message.Message):
+    """Position of a group in one queue of a topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    MIN_OFFSET_FIELD_NUMBER: _builtins.int
+    MAX_OFFSET_FIELD_NUMBER: _builtins.int
+    queue_id: _builtins.int
+    """Number of the queue."""
+    committed: _builtins.int
+    """The committed offset; absent: none."""
+    epoch: _builtins.int
+    """The epoch of the committed offset, see `QueueOffset`."""
+    min_offset: _builtins.int
+    """Its first message; absent if the broker does not report it."""
+    max_offset: _builtins.int
+    """One beyond its last message; absent if the broker does not report it."""
+    def __init__(
+        self,
+        *,
+        queue_id: _builtins.int = ...,
+        committed: _builtins.int | None = ...,
+        epoch: _builtins.int = ...,
+        min_offset: _builtins.int | None = ...,
+        max_offset: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "_max_offset", b"_max_offset", "_min_offset", b"_min_offset", "committed", b"committed", "max_offset", b"max_offset", "min_offset", b"min_offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "_max_offset", b"_max_offset", "_min_offset", b"_min_offset", "committed", b"committed", "epoch", b"epoch", "max_offset", b"max_offset", "min_offset", b"min_offset", "queue_id", b"queue_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__committed: _TypeAlias = _typing.Literal["committed"]  # noqa: Y015
+    _WhichOneofArgType__committed: _TypeAlias = _typing.Literal["_committed", b"_committed"]  # noqa: Y015
+    _WhichOneofReturnType__max_offset: _TypeAlias = _typing.Literal["max_offset"]  # noqa: Y015
+    _WhichOneofArgType__max_offset: _TypeAlias = _typing.Literal["_max_offset", b"_max_offset"]  # noqa: Y015
+    _WhichOneofReturnType__min_offset: _TypeAlias = _typing.Literal["min_offset"]  # noqa: Y015
+    _WhichOneofArgType__min_offset: _TypeAlias = _typing.Literal["_min_offset", b"_min_offset"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__committed) -> _WhichOneofReturnType__committed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_offset) -> _WhichOneofReturnType__max_offset | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_offset) -> _WhichOneofReturnType__min_offset | None: ...
+
+Global___TopicQueueOffset: _TypeAlias = TopicQueueOffset  # noqa: Y015
+
+@_typing.final
+class ListTopicOffsetsResponse(_message.Message):
+    """A topic's queues at this broker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicQueueOffset]:
+        """All that can be read, sorted by number."""
+
+    def __init__(
+        self,
+        *,
+        queues: _abc.Iterable[Global___TopicQueueOffset] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queues", b"queues"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTopicOffsetsResponse: _TypeAlias = ListTopicOffsetsResponse  # noqa: Y015
+
+@_typing.final
+class QueueReset(_message.Message):
+    """A queue to reset."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    EXPECTED_FIELD_NUMBER: _builtins.int
+    queue_id: _builtins.int
+    """Number of the queue."""
+    offset: _builtins.int
+    """The message to read next."""
+    expected: _builtins.int
+    """The committed offset that is expected; absent: any."""
+    def __init__(
+        self,
+        *,
+        queue_id: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        expected: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected", b"_expected", "expected", b"expected"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected", b"_expected", "expected", b"expected", "offset", b"offset", "queue_id", b"queue_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected: _TypeAlias = _typing.Literal["expected"]  # noqa: Y015
+    _WhichOneofArgType__expected: _TypeAlias = _typing.Literal["_expected", b"_expected"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected) -> _WhichOneofReturnType__expected | None: ...
+
+Global___QueueReset: _TypeAlias = QueueReset  # noqa: Y015
+
+@_typing.final
+class ResetOffsetsRequest(_message.Message):
+    """Offsets to reset."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """The group; it may have no members and no offset."""
+    topic: _builtins.str
+    """Topic name."""
+    by: _builtins.str
+    """Operator, for the log."""
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueReset]:
+        """At most 1,000, each once. INVALID_ARGUMENT for a queue that the broker does not have, OUT_OF_RANGE for an offset
+        beyond the end of a queue whose end is known.
+        """
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        queues: _abc.Iterable[Global___QueueReset] | None = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "group", b"group", "queues", b"queues", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResetOffsetsRequest: _TypeAlias = ResetOffsetsRequest  # noqa: Y015
+
+@_typing.final
+class ResetOffsetsResponse(_message.Message):
+    """The reset offsets."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueOffset]:
+        """Each queue of the request, with its offset and its new epoch."""
+
+    def __init__(
+        self,
+        *,
+        offsets: _abc.Iterable[Global___QueueOffset] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResetOffsetsResponse: _TypeAlias = ResetOffsetsResponse  # noqa: Y015

@@ -55,6 +55,16 @@ class OffsetServiceStub(object):
                 request_serializer=pointsman_dot_v1_dot_offset__service__pb2.ListOffsetsRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_offset__service__pb2.ListOffsetsResponse.FromString,
                 _registered_method=True)
+        self.ListTopicOffsets = channel.unary_unary(
+                '/pointsman.v1.OffsetService/ListTopicOffsets',
+                request_serializer=pointsman_dot_v1_dot_offset__service__pb2.ListTopicOffsetsRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_offset__service__pb2.ListTopicOffsetsResponse.FromString,
+                _registered_method=True)
+        self.ResetOffsets = channel.unary_unary(
+                '/pointsman.v1.OffsetService/ResetOffsets',
+                request_serializer=pointsman_dot_v1_dot_offset__service__pb2.ResetOffsetsRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_offset__service__pb2.ResetOffsetsResponse.FromString,
+                _registered_method=True)
 
 
 class OffsetServiceServicer(object):
@@ -62,7 +72,7 @@ class OffsetServiceServicer(object):
     """
 
     def CommitOffsets(self, request, context):
-        """Commits offsets. One below the committed offset is ignored, unless it is a reset.
+        """Commits offsets. One below the committed offset is ignored, unless it is a reset; one of an older epoch always.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -84,6 +94,23 @@ class OffsetServiceServicer(object):
 
     def ListOffsets(self, request, context):
         """The offsets of a group on this broker, sorted, with the known ends of the queues.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTopicOffsets(self, request, context):
+        """Every queue that this broker has of a topic, with the group's offset in it and the offsets that it can be reset to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResetOffsets(self, request, context):
+        """Resets offsets for an operator, to higher or lower ones: raises the epoch of each queue, notifies the group's
+        members, and responds when the offsets are stored. FAILED_PRECONDITION: an offset is not the expected one, or the
+        members broadcast, so that each stores its own offsets; then nothing is reset. UNAVAILABLE with the code NOT_STORED:
+        the offsets are reset, but a crash of the agent would undo it; send it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,6 +138,16 @@ def add_OffsetServiceServicer_to_server(servicer, server):
                     servicer.ListOffsets,
                     request_deserializer=pointsman_dot_v1_dot_offset__service__pb2.ListOffsetsRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_offset__service__pb2.ListOffsetsResponse.SerializeToString,
+            ),
+            'ListTopicOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTopicOffsets,
+                    request_deserializer=pointsman_dot_v1_dot_offset__service__pb2.ListTopicOffsetsRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_offset__service__pb2.ListTopicOffsetsResponse.SerializeToString,
+            ),
+            'ResetOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetOffsets,
+                    request_deserializer=pointsman_dot_v1_dot_offset__service__pb2.ResetOffsetsRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_offset__service__pb2.ResetOffsetsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +259,60 @@ class OffsetService(object):
             '/pointsman.v1.OffsetService/ListOffsets',
             pointsman_dot_v1_dot_offset__service__pb2.ListOffsetsRequest.SerializeToString,
             pointsman_dot_v1_dot_offset__service__pb2.ListOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTopicOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.OffsetService/ListTopicOffsets',
+            pointsman_dot_v1_dot_offset__service__pb2.ListTopicOffsetsRequest.SerializeToString,
+            pointsman_dot_v1_dot_offset__service__pb2.ListTopicOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.OffsetService/ResetOffsets',
+            pointsman_dot_v1_dot_offset__service__pb2.ResetOffsetsRequest.SerializeToString,
+            pointsman_dot_v1_dot_offset__service__pb2.ResetOffsetsResponse.FromString,
             options,
             channel_credentials,
             insecure,

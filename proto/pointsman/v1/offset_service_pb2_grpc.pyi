@@ -34,13 +34,21 @@ class OffsetServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> OffsetServiceAsyncStub: ...
     CommitOffsets: _grpc.UnaryUnaryMultiCallable[_offset_service_pb2.CommitOffsetsRequest, _offset_service_pb2.CommitOffsetsResponse]
-    """Commits offsets. One below the committed offset is ignored, unless it is a reset."""
+    """Commits offsets. One below the committed offset is ignored, unless it is a reset; one of an older epoch always."""
     GetOffsets: _grpc.UnaryUnaryMultiCallable[_offset_service_pb2.GetOffsetsRequest, _offset_service_pb2.GetOffsetsResponse]
     """Committed offsets; a queue without one is absent from the response."""
     BeginTopics: _grpc.UnaryUnaryMultiCallable[_offset_service_pb2.BeginTopicsRequest, _offset_service_pb2.BeginTopicsResponse]
     """Records when a group first consumed topics; returns what is recorded. The earliest time wins."""
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_offset_service_pb2.ListOffsetsRequest, _offset_service_pb2.ListOffsetsResponse]
     """The offsets of a group on this broker, sorted, with the known ends of the queues."""
+    ListTopicOffsets: _grpc.UnaryUnaryMultiCallable[_offset_service_pb2.ListTopicOffsetsRequest, _offset_service_pb2.ListTopicOffsetsResponse]
+    """Every queue that this broker has of a topic, with the group's offset in it and the offsets that it can be reset to."""
+    ResetOffsets: _grpc.UnaryUnaryMultiCallable[_offset_service_pb2.ResetOffsetsRequest, _offset_service_pb2.ResetOffsetsResponse]
+    """Resets offsets for an operator, to higher or lower ones: raises the epoch of each queue, notifies the group's
+    members, and responds when the offsets are stored. FAILED_PRECONDITION: an offset is not the expected one, or the
+    members broadcast, so that each stores its own offsets; then nothing is reset. UNAVAILABLE with the code NOT_STORED:
+    the offsets are reset, but a crash of the agent would undo it; send it again.
+    """
 
 @_typing.type_check_only
 class OffsetServiceAsyncStub(OffsetServiceStub):
@@ -48,13 +56,21 @@ class OffsetServiceAsyncStub(OffsetServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CommitOffsets: _aio.UnaryUnaryMultiCallable[_offset_service_pb2.CommitOffsetsRequest, _offset_service_pb2.CommitOffsetsResponse]  # type: ignore[assignment]
-    """Commits offsets. One below the committed offset is ignored, unless it is a reset."""
+    """Commits offsets. One below the committed offset is ignored, unless it is a reset; one of an older epoch always."""
     GetOffsets: _aio.UnaryUnaryMultiCallable[_offset_service_pb2.GetOffsetsRequest, _offset_service_pb2.GetOffsetsResponse]  # type: ignore[assignment]
     """Committed offsets; a queue without one is absent from the response."""
     BeginTopics: _aio.UnaryUnaryMultiCallable[_offset_service_pb2.BeginTopicsRequest, _offset_service_pb2.BeginTopicsResponse]  # type: ignore[assignment]
     """Records when a group first consumed topics; returns what is recorded. The earliest time wins."""
     ListOffsets: _aio.UnaryUnaryMultiCallable[_offset_service_pb2.ListOffsetsRequest, _offset_service_pb2.ListOffsetsResponse]  # type: ignore[assignment]
     """The offsets of a group on this broker, sorted, with the known ends of the queues."""
+    ListTopicOffsets: _aio.UnaryUnaryMultiCallable[_offset_service_pb2.ListTopicOffsetsRequest, _offset_service_pb2.ListTopicOffsetsResponse]  # type: ignore[assignment]
+    """Every queue that this broker has of a topic, with the group's offset in it and the offsets that it can be reset to."""
+    ResetOffsets: _aio.UnaryUnaryMultiCallable[_offset_service_pb2.ResetOffsetsRequest, _offset_service_pb2.ResetOffsetsResponse]  # type: ignore[assignment]
+    """Resets offsets for an operator, to higher or lower ones: raises the epoch of each queue, notifies the group's
+    members, and responds when the offsets are stored. FAILED_PRECONDITION: an offset is not the expected one, or the
+    members broadcast, so that each stores its own offsets; then nothing is reset. UNAVAILABLE with the code NOT_STORED:
+    the offsets are reset, but a crash of the agent would undo it; send it again.
+    """
 
 class OffsetServiceServicer(metaclass=_abc_1.ABCMeta):
     """Committed offsets of this broker's queues. An offset is the next message to read."""
@@ -65,7 +81,7 @@ class OffsetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _offset_service_pb2.CommitOffsetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_offset_service_pb2.CommitOffsetsResponse, _abc.Awaitable[_offset_service_pb2.CommitOffsetsResponse]]:
-        """Commits offsets. One below the committed offset is ignored, unless it is a reset."""
+        """Commits offsets. One below the committed offset is ignored, unless it is a reset; one of an older epoch always."""
 
     @_abc_1.abstractmethod
     def GetOffsets(
@@ -90,5 +106,25 @@ class OffsetServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_offset_service_pb2.ListOffsetsResponse, _abc.Awaitable[_offset_service_pb2.ListOffsetsResponse]]:
         """The offsets of a group on this broker, sorted, with the known ends of the queues."""
+
+    @_abc_1.abstractmethod
+    def ListTopicOffsets(
+        self,
+        request: _offset_service_pb2.ListTopicOffsetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_offset_service_pb2.ListTopicOffsetsResponse, _abc.Awaitable[_offset_service_pb2.ListTopicOffsetsResponse]]:
+        """Every queue that this broker has of a topic, with the group's offset in it and the offsets that it can be reset to."""
+
+    @_abc_1.abstractmethod
+    def ResetOffsets(
+        self,
+        request: _offset_service_pb2.ResetOffsetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_offset_service_pb2.ResetOffsetsResponse, _abc.Awaitable[_offset_service_pb2.ResetOffsetsResponse]]:
+        """Resets offsets for an operator, to higher or lower ones: raises the epoch of each queue, notifies the group's
+        members, and responds when the offsets are stored. FAILED_PRECONDITION: an offset is not the expected one, or the
+        members broadcast, so that each stores its own offsets; then nothing is reset. UNAVAILABLE with the code NOT_STORED:
+        the offsets are reset, but a crash of the agent would undo it; send it again.
+        """
 
 def add_OffsetServiceServicer_to_server(servicer: OffsetServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -93,6 +93,10 @@ async def test_clients_have_groups_locks_and_offsets_and_operators_the_other_cal
             offsets_wire.CommitOffsetsRequest(group="g"), metadata=who
         ),
         "info": lambda who: agent.GetAgentInfo(agent_wire.GetAgentInfoRequest(), metadata=who),
+        "reset": lambda who: OffsetServiceStub(channel).ResetOffsets(
+            offsets_wire.ResetOffsetsRequest(group="g", topic="orders", queues=[offsets_wire.QueueReset()]),
+            metadata=who,
+        ),
     }
     denied = {
         name: [what for what, call in calls.items() if await outcome(call(who)) is StatusCode.PERMISSION_DENIED]
@@ -101,11 +105,11 @@ async def test_clients_have_groups_locks_and_offsets_and_operators_the_other_cal
     assert denied == {
         "ops": [],
         "app": ["pin", "pin queue", "drain", "info"],
-        "slave-of-a": ["locks", "offsets", "groups", "pin", "pin queue", "drain"],
+        "slave-of-a": ["locks", "offsets", "groups", "pin", "pin queue", "drain", "reset"],
         "broker-b": list(calls),
         # Lists of all groups, and a group that is not theirs.
-        "billing": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", "info"],
-        "audit": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", "info"],
+        "billing": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", "info", "reset"],
+        "audit": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", "info", "reset"],
     }
     assert {await outcome(call(())) for call in calls.values()} == {StatusCode.UNAUTHENTICATED}
 
@@ -173,6 +177,13 @@ async def test_a_client_with_groups_may_make_no_call_about_another_group(
         ),
         "ListOffsets": lambda group, who: offsets.ListOffsets(
             offsets_wire.ListOffsetsRequest(group=group), metadata=who
+        ),
+        "ListTopicOffsets": lambda group, who: offsets.ListTopicOffsets(
+            offsets_wire.ListTopicOffsetsRequest(group=group, topic="orders"), metadata=who
+        ),
+        "ResetOffsets": lambda group, who: offsets.ResetOffsets(
+            offsets_wire.ResetOffsetsRequest(group=group, topic="orders", queues=[offsets_wire.QueueReset()]),
+            metadata=who,
         ),
     }
     methods = {each for rules in (GROUP_RULES, LOCK_RULES, OFFSET_RULES) for each, rule in rules.items() if rule.roles}

@@ -108,7 +108,13 @@ class AgentServices:
         self.addr = f"127.0.0.1:{self.server.bind(addr)}"
         locks = QueueLockServicer(self.locks, topics=topics, owners=self.groups.owners, clock=clock)
         offsets = OffsetServicer(
-            self.replica_offsets, flushers=[self.flusher], topics=topics, ends=self.ends, clock=clock
+            self.replica_offsets,
+            flushers=[self.flusher],
+            topics=topics,
+            ends=self.ends,
+            clock=clock,
+            is_broadcasting=self.groups.is_broadcasting,
+            on_reset=self.groups.notify_reset,
         )
         self._services = (self.groups.service(), locks.service(), offsets.service())
         self._watching: asyncio.Task[None] | None = None

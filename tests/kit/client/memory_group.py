@@ -24,11 +24,18 @@ from pointsman_client.core.route import (
 from pointsman_client.errors import (
     BrokerUnreachableError,
     NameServersUnavailableError,
+    OffsetResetError,
     PointsmanError,
     TopicNotFoundError,
 )
 from pointsman_client.memory import MemoryTransport
-from pointsman_client.ports.coordination import BegunTopics, Coordination, CoordinationRequest, LoadedOffsets
+from pointsman_client.ports.coordination import (
+    BegunTopics,
+    Coordination,
+    CoordinationRequest,
+    LoadedOffsets,
+    RunningConsumer,
+)
 
 CLUSTER = "c1"
 LOCK_SECONDS = 60.0
@@ -132,6 +139,9 @@ class MemoryGroup:
         self.locks: dict[MessageQueue, tuple[str, float]] = {}
         self.locks_answer = True
         self.offsets: dict[MessageQueue, int] = {}
+        self.epochs: dict[MessageQueue, int] = {}
+        """Of offsets that :meth:`reset` has set."""
+        self.consumers: list[Callable[[], RunningConsumer | None]] = []
         self.lower: dict[MessageQueue, int] = {}
         """What the master's agent has where a slave's has more."""
         self.offsets_answer = True
@@ -148,6 +158,7 @@ class MemoryGroup:
 
     def coordinate(self, request: CoordinationRequest) -> Coordination:
         """As ``make_coordination``."""
+        self.consumers.append(request.consumer)
         locks = None if request.message_model is MessageModel.BROADCASTING else _Locks(self, request.client_id)
         return Coordination(_Membership(self, request), locks, _Offsets(self), self._close)
 
@@ -155,6 +166,14 @@ class MemoryGroup:
         """Notify every member."""
         for on_change in list(self.members.values()):
             on_change()
+
+    def reset(self, queue: MessageQueue, offset: int, *, notifies: bool = True) -> None:
+        """As an operator; ``notifies``: the members learn of it immediately."""
+        self.offsets[queue] = offset
+        self.epochs[queue] = self.epochs.get(queue, 0) + 1
+        for consumer in self.consumers if notifies else ():
+            if (running := consumer()) is not None:
+                running.follow_resets(lambda each: each == queue)
 
     def vanish(self, client_id: str) -> None:
         """A member's process crashed and its stream's grace is over; its locks remain."""
@@ -239,7 +258,8 @@ class _Offsets:
         if not self._group.offsets_answer:
             return LoadedOffsets({}, dict.fromkeys(queues, _away()))
         offsets = {q: self._group.offsets[q] for q in queues if q in self._group.offsets}
-        return LoadedOffsets(offsets, {}, {q: self._group.lower[q] for q in queues if q in self._group.lower})
+        lower = {q: self._group.lower[q] for q in queues if q in self._group.lower}
+        return LoadedOffsets(offsets, {}, lower, {q: self._group.epochs[q] for q in queues if q in self._group.epochs})
 
     async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
         if not (self._group.offsets_answer and self._group.begins_answer):
@@ -249,15 +269,24 @@ class _Offsets:
         return BegunTopics({topic: self._group.begins[topic] for topic in moments}, {})
 
     async def commit(
-        self, offsets: Mapping[MessageQueue, int], *, reset: bool = False
+        self,
+        offsets: Mapping[MessageQueue, int],
+        *,
+        reset: bool = False,
+        epochs: Mapping[MessageQueue, int] | None = None,
     ) -> Mapping[MessageQueue, PointsmanError]:
         if not self._group.offsets_answer:
             return dict.fromkeys(offsets, _away())
         await self._group.commits_pass.wait()
         self._group.commits += 1
+        failed = dict[MessageQueue, PointsmanError]()
         for queue, offset in offsets.items():
+            epoch = self._group.epochs.get(queue, 0)
+            if (epochs or {}).get(queue, 0) < epoch:
+                failed[queue] = OffsetResetError(str(queue), offset=self._group.offsets[queue], epoch=epoch)
+                continue
             self._group.offsets[queue] = offset if reset else max(offset, self._group.offsets.get(queue, 0))
-        return {}
+        return failed
 
 
 def _away() -> PointsmanError:

@@ -32,6 +32,7 @@ def agent_coordination(request: CoordinationRequest, links: AgentLinks) -> Coord
         reading=lambda is_wanted: consumer.reading(is_wanted) if (consumer := request.consumer()) is not None else None,
         on_change=request.on_change,
         on_agent_joined=request.on_joined,
+        on_reset=lambda is_wanted: consumer.follow_resets(is_wanted) if (consumer := request.consumer()) else None,
         clock=request.clock,
         rng=request.rng,
         on_agent_broken=agent_offsets.distrust,

@@ -44,6 +44,7 @@ def own_settings(strategy: AllocationStrategy, *, is_ordered: bool, started_at: 
         known_strategies=KNOWN_STRATEGIES,
         started_at=timestamp,
         follows_queue_pins=True,
+        follows_resets=True,
     )
 
 

@@ -56,7 +56,8 @@ class MemberStream:
 
     ``reading`` returns how the client reads the queues of this agent's broker; None: it reads none yet.
     ``on_change`` is called when :attr:`state`, :attr:`is_conflicting` or :attr:`own_difference` changes. ``on_broken``
-    is called when an established stream breaks, because the agent may have restarted.
+    is called when an established stream breaks, because the agent may have restarted. ``on_reset`` is called when
+    offsets of the group were reset there.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class MemberStream:
         reading: Callable[[], ConsumerReading | None],
         on_change: Callable[[], None],
         on_broken: Callable[[str], None],
+        on_reset: Callable[[str], None],
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -85,6 +87,7 @@ class MemberStream:
         self._reading = reading
         self._on_change = on_change
         self._on_broken = on_broken
+        self._on_reset = on_reset
         self._clock = clock
         self._rng = rng
         self._backoff = FullJitterBackoff(rng.uniform, cap=MAX_BACKOFF_SECONDS)
@@ -179,6 +182,8 @@ class MemberStream:
         if self.state is not MemberState.MEMBER or news:
             self.is_conflicting, self.own_difference = is_conflicting, own
             self._set_state(MemberState.MEMBER)
+        if self._group in response.reset_groups:
+            self._on_reset(self.addr)
 
     async def _until_released(self) -> None:
         """Wait until no other process is connected with this client id."""

@@ -58,8 +58,9 @@ class AgentMembership:
     group (None: not stated, as by a client of an earlier version), ``reading`` returns how this client reads some
     queues (None: it has not started). ``on_change`` is called when :attr:`members` changes,
     ``on_agent_broken(addr)`` when the connection to an agent breaks, since the agent may have lost its state.
-    ``on_agent_joined()`` is called when an agent accepts this client, for the first time or again. A broadcasting
-    consumer sends heartbeats but watches no group, so its :attr:`members` stays None, except while it stands aside.
+    ``on_agent_joined()`` is called when an agent accepts this client, for the first time or again. ``on_reset`` is
+    called with a predicate of queues whose offsets an operator may have reset. A broadcasting consumer sends heartbeats
+    but watches no group, so its :attr:`members` stays None, except while it stands aside.
 
     This consumer owns the links, and closes those to agents that are no longer in any route.
     """
@@ -81,6 +82,7 @@ class AgentMembership:
         rng: random.Random,
         on_agent_broken: Callable[[str], None] = lambda _addr: None,
         on_agent_joined: Callable[[], None] = lambda: None,
+        on_reset: Callable[[Callable[[MessageQueue], bool]], None] = lambda _: None,
     ) -> None:
         self._brokers = client
         self._links = links
@@ -94,6 +96,7 @@ class AgentMembership:
         self._on_change = on_change
         self._on_agent_broken = on_agent_broken
         self._on_agent_joined = on_agent_joined
+        self._on_reset = on_reset
         self._clock = clock
         self._rng = rng
         self._watch = GroupWatch(
@@ -260,6 +263,7 @@ class AgentMembership:
             reading=lambda: self._reading_at(addr),
             on_change=self._check_streams,
             on_broken=self._on_agent_broken,
+            on_reset=self._check_resets,
             clock=self._clock,
             rng=self._rng,
         )
@@ -275,6 +279,11 @@ class AgentMembership:
             return is_here[key]
 
         return self._reading(is_wanted)
+
+    def _check_resets(self, addr: str) -> None:
+        """Check the queues whose offsets the agent at ``addr`` may have, also in place of the master's."""
+        if self._message_model != BROADCASTING:
+            self._on_reset(lambda queue: addr in agent_addrs(filter(None, [self._brokers.broker(*queue.broker_key)])))
 
     def _build_heartbeat(self) -> wire.KeepMembershipRequest:
         group = wire.GroupSubscription(
@@ -305,6 +314,8 @@ class AgentMembership:
         joined_at, self._member_at = member_at - self._member_at, member_at
         if joined_at:
             self._on_agent_joined()
+        for addr in joined_at:
+            self._check_resets(addr)  # a notice may be lost with the stream before
         if self._watch.watched in joined_at and self._message_model != BROADCASTING:
             # Its list lacked this client until now. With notices switched off, only a query returns the new list.
             if "refresh" in self._tasks:

@@ -101,7 +101,11 @@ class BrokerOffsetStore:
         return BegunTopics(begun, unknown)
 
     async def commit(
-        self, offsets: Mapping[MessageQueue, int], *, reset: bool = False
+        self,
+        offsets: Mapping[MessageQueue, int],
+        *,
+        reset: bool = False,
+        epochs: Mapping[MessageQueue, int] | None = None,  # noqa: ARG002  # of the Protocol; there are none here
     ) -> Mapping[MessageQueue, PointsmanError]:
         """See :meth:`OffsetStore.commit`; offsets that a broker has confirmed are not sent again."""
         async with self._turn:

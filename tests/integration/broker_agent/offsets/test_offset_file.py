@@ -17,9 +17,10 @@ import pytest
 
 from pointsman.clock import SystemClock
 from pointsman.manual_clock import ManualClock
-from pointsman.storage.tables import DurableTables, Row
+from pointsman.storage.tables import DurableTables, Row, Table
+from pointsman_agent.core.offset_epoch import with_epoch
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
-from pointsman_agent.offsets.file_store import BACK_UP_SECONDS, FileStore
+from pointsman_agent.offsets.file_store import APPLICATION_ID, BACK_UP_SECONDS, FileStore
 from pointsman_agent.offsets.stored_offsets import StoreFailed
 from tests.integration.broker_agent.offsets.offset_writer import KEYS
 
@@ -88,6 +89,40 @@ async def test_a_reset_is_written_and_a_lower_offset_is_not(file: Path) -> None:
     assert await store.write([OffsetChange(K0, 4), OffsetChange(K1, 4, reset=True)]) == {K0: 9}
     await store.close()
     assert await loaded(file) == {K0: 9, K1: 4}
+
+
+async def test_an_epoch_is_written_with_its_offset_and_holds_against_a_higher_one(file: Path) -> None:
+    store = store_at(file)
+    await store.load()
+    await store.write([OffsetChange(K0, 9), OffsetChange(K1, 9)])
+    await store.write([OffsetChange(K0, with_epoch(4, 7_000), reset=True)])
+    assert await store.write([OffsetChange(K0, 10, reset=True)]) == {K0: with_epoch(4, 7_000)}
+    await store.close()
+    assert await loaded(file) == {K0: with_epoch(4, 7_000), K1: 9}
+    store = store_at(file)
+    await store.load()
+    await store.write([OffsetChange(K0, with_epoch(4, 7_000), removed=True)])
+    await store.close()
+    assert await loaded(file) == {K1: 9}
+
+
+async def test_a_file_of_version_0_1_0_gets_the_table_of_epochs_and_one_of_ours_is_read_there(file: Path) -> None:
+    offsets = Table("offsets", ("consumer_group", "topic", "queue"), ("value",))
+
+    def released() -> DurableTables:
+        return DurableTables(file, [offsets], application_id=APPLICATION_ID)
+
+    old = released()
+    old.open()
+    old.write([("offsets", ("g", "orders", "0"), ("9",))])
+    old.close()
+    await written(file, {K1: with_epoch(3, 7_000)})
+    again = released()
+    rows = again.open().rows["offsets"]
+    assert rows == [("g", "orders", "0", "9"), (K1.group, K1.topic, str(K1.queue_id), "3")]
+    again.write([("offsets", (K1.group, K1.topic, str(K1.queue_id)), ("4",))])
+    again.close()
+    assert await loaded(file) == {K0: 9, K1: with_epoch(4, 7_000)}
 
 
 async def test_an_expired_offset_is_removed_from_the_file(file: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman.clock import utc_millis
 from pointsman.manual_clock import ManualClock
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman_agent.core.offsets import Offsets
@@ -111,6 +112,34 @@ async def test_a_reset_without_a_master_goes_back_at_the_master_too(slave: Slave
         slave.master_agent = master.addr
         await slave.hand_over.hand_over()
         assert master.offsets.get("g", [Q0]) == {Q0: 10}
+
+
+async def test_an_operators_reset_without_a_master_holds_at_the_master_against_what_it_has_and_gets_later(
+    slave: Slave, clock: ManualClock
+) -> None:
+    slave.commit({Q0: 500, Q1: 500})
+    epochs = slave.offsets.reset("g", {Q0: 10}, now=utc_millis(clock))
+    slave.offsets.commit("g", {Q0: 12}, epochs=epochs, reset=False, now=1)
+    await slave.flusher.flush()
+    await slave.restart()
+    async with master_agent(clock) as master:
+        master.offsets.commit("g", {Q0: 700, Q1: 400})
+        slave.master_agent = master.addr
+        await slave.hand_over.hand_over()
+        assert master.offsets.get("g", [Q0, Q1]) == {Q0: 12, Q1: 500}
+        assert master.offsets.commit("g", {Q0: 701}, epochs={Q0: 0}) == {Q0: 12}
+    assert slave.pending.is_empty
+
+
+async def test_a_reset_at_the_master_holds_against_a_hand_over_from_before(slave: Slave, clock: ManualClock) -> None:
+    slave.commit({Q0: 500})
+    async with master_agent(clock) as master:
+        master.offsets.commit("g", {Q0: 400})
+        master.offsets.reset("g", {Q0: 10}, now=utc_millis(clock))
+        slave.master_agent = master.addr
+        await slave.hand_over.hand_over()
+        assert master.offsets.get("g", [Q0]) == {Q0: 10}
+    assert slave.pending.is_empty
 
 
 async def test_a_master_that_cannot_be_reached_costs_nothing_and_is_logged_once(

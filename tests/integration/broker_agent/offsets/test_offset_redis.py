@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from pointsman.clock import SystemClock
 from pointsman.manual_clock import ManualClock
+from pointsman_agent.core.offset_epoch import with_epoch
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey, Offsets, apply_changes
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.offsets import redis_store
@@ -319,9 +320,31 @@ async def test_times_are_stored_next_to_the_offsets_the_earliest_begin_and_the_l
     assert await redis.bulk("HGET", hash_key("g"), "orders:begin") == "7"
 
 
+async def test_epochs_are_beside_the_offsets_where_version_0_1_0_does_not_look(redis: RedisProcess) -> None:
+    async with opened(redis.addr) as store:
+        await store.write([OffsetChange(K0, with_epoch(5, 7_000), reset=True), OffsetChange(K1, 6)])
+        assert await store.load() == {K0: with_epoch(5, 7_000), K1: 6}
+        assert await store.write([OffsetChange(K0, with_epoch(9, 6_999), reset=True)]) == {K0: with_epoch(5, 7_000)}
+    assert await redis.bulk("HGET", "pointsman:offsets:g", "orders:0") == "5"
+    assert await redis.bulk("HGET", "pointsman:epochs:g", "orders:0") == "7000"
+    assert await redis.command("HLEN", "pointsman:offsets:g") == ":1"
+    assert await redis.command("SISMEMBER", "pointsman:epochs", "g") == ":1"
+    async with opened(redis.addr) as store:
+        await store.write([OffsetChange(K0, with_epoch(5, 7_000), removed=True)])
+    assert await redis.command("EXISTS", "pointsman:epochs", "pointsman:epochs:g") == ":0"
+
+
 async def test_the_script_has_the_rule_of_apply_changes(redis: RedisProcess) -> None:
     changes, table = list[OffsetChange](), dict[OffsetKey, int]()
-    cases = itertools.product((0, BEGIN_ID), (None, 4, 5, 6), (False, True), (False, True))
+    cases = [*itertools.product((0, BEGIN_ID), (None, 4, 5, 6), (False, True), (False, True))]
+    # Epochs of moments do not exist. 9 is later than 10 only as a text.
+    epochs = itertools.product((4, 5, 6), (0, 9, 10), (0, 9, 10))
+    numbers = [(with_epoch(held, old), with_epoch(5, new)) for held, old, new in epochs]
+    for number, ((before, written), reset, removed) in enumerate(
+        itertools.product(numbers, (False, True), (False, True))
+    ):
+        changes.append(OffsetChange(OffsetKey("g", f"e{number}", 0), written, reset=reset, removed=removed))
+        table[changes[-1].key] = before
     for number, (queue_id, held, reset, removed) in enumerate(cases):
         changes.append(OffsetChange(OffsetKey("g", f"t{number}", queue_id), 5, reset=reset, removed=removed))
         if held is not None:

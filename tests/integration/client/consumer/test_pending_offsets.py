@@ -9,7 +9,7 @@ import grpc
 
 from pointsman.wire.error_details import ErrorDetails
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
+from pointsman_client.errors import AgentFailedError, OffsetResetError, PointsmanError, RequestRejectedError
 from pointsman_client.pointsman_grpc.agents.offset_store import PendingOffsets
 from pointsman_client.ports.coordination import BegunTopics, LoadedOffsets
 
@@ -24,6 +24,8 @@ class Agent:
     def __init__(self) -> None:
         self.error: PointsmanError | None = None
         self.offsets: dict[MessageQueue, int] = {}
+        self.epochs: list[dict[MessageQueue, int]] = []
+        """Of each commit."""
 
     async def load(self, queues: Collection[MessageQueue]) -> LoadedOffsets:
         if self.error is not None:
@@ -34,8 +36,13 @@ class Agent:
         return BegunTopics(moments, {})
 
     async def commit(
-        self, offsets: Mapping[MessageQueue, int], *, reset: bool = False
+        self,
+        offsets: Mapping[MessageQueue, int],
+        *,
+        reset: bool = False,
+        epochs: Mapping[MessageQueue, int] | None = None,
     ) -> Mapping[MessageQueue, PointsmanError]:
+        self.epochs.append(dict(epochs or {}))
         if self.error is not None:
             return dict.fromkeys(offsets, self.error)
         for queue, offset in offsets.items():
@@ -85,4 +92,15 @@ async def test_an_offset_that_is_refused_or_reset_is_no_longer_pending() -> None
     assert store.pending == {Q0: 9}
     agent.error = REFUSED
     await store.load([Q0])
+    assert store.pending == {}
+
+
+async def test_a_pending_offset_keeps_the_epoch_under_which_it_was_read_and_is_dropped_after_a_later_reset() -> None:
+    agent = Agent()
+    store = PendingOffsets(agent)
+    agent.error = AWAY
+    await store.commit({Q0: 9}, epochs={Q0: 7})
+    agent.error = OffsetResetError(str(Q0), offset=1, epoch=8)
+    await store.load([Q0])
+    assert agent.epochs == [{Q0: 7}, {Q0: 7}]
     assert store.pending == {}

@@ -61,7 +61,10 @@ def test_a_reset_at_a_slave_moves_back_and_is_passed_on_as_a_reset(replica: Repl
     replica.commit({Q1: 3})
     assert replica.commit({Q0: 2}, reset=True) == {}
     assert replica.get() == {Q0: 2, Q1: 3}
-    assert replica.offsets.parts() == [PendingPart("g", {Q0: 2}, {}, is_reset=True), PendingPart("g", {Q1: 3}, {})]
+    assert replica.offsets.parts() == [
+        PendingPart("g", {Q0: 2}, {}, is_reset=True, epochs={Q0: 0}),
+        PendingPart("g", {Q1: 3}, {}, epochs={Q1: 0}),
+    ]
 
 
 def test_acknowledged_offsets_are_dropped_unless_they_advanced_since(replica: Replica) -> None:

@@ -24,6 +24,7 @@ class Held:
     commit_offset = 1
     committed = 0
     needs_reset = False
+    epoch = 0
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
