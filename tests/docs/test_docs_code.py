@@ -36,7 +36,7 @@ PROGRAMS: dict[str, click.Command] = {
     "pointsman-observe": pointsman_namesrv.observe.__main__.command,
 }
 OTHERS = {"apt-get", "cat", "cd", "curl", "export", "grep", "helm", "kill", "kubectl", "make", "mkdir", "pip", "pipx"}
-OTHERS |= {".", "echo", "openssl", "python3", "redis-cli", "redis-server", "sleep", "systemctl", "tail", "uv"}
+OTHERS |= {".", "echo", "jq", "openssl", "python3", "redis-cli", "redis-server", "sleep", "systemctl", "tail", "uv"}
 
 
 def blocks(language: str) -> list[tuple[str, str]]:

@@ -34,7 +34,7 @@ async def main():
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """One fleet for all sections; each has groups and keys of its own."""
+    """One fleet for all sections; each has its own groups and keys."""
     with fleet(tmp_path_factory.mktemp("operating")) as running:
         yield running
 

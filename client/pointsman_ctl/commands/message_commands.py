@@ -274,16 +274,15 @@ def find(
 ) -> int:
     """Find messages of TOPIC by id or key, the newest first.
 
-    RocketMQ brokers look into their index, for at most 64 messages each; an id is that of the producer, or an
-    offsetMsgId. Redis has no index: the streams are read backwards from their ends, all queues in turn, until enough
-    messages were found or --scan were looked at. The last lines say how far that was. Exits 1 if none was found or a
-    queue failed.
+    RocketMQ brokers use their index, for at most 64 messages each; an id is that of the producer, or an offsetMsgId.
+    Redis has no index: the streams are read backwards from their ends, all queues in turn, until enough messages were
+    found or --scan were read. The last lines show how far that was. Exits 1 if none was found or a queue failed.
 
     \b
     JSON: messages[] as of `messages peek`,
           searched.{isWhole, indexes[] (CLUSTER/BROKER), scanned[].{queue,
             first, end, from, oldestBornAt}}, failed[].{name, error};
-            isWhole: every stored message was looked at
+            isWhole: every stored message was read
 
     \b
     Examples:

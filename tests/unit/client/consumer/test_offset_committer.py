@@ -43,7 +43,11 @@ class Store:
         return BegunTopics(moments, {})
 
     async def commit(
-        self, offsets: Mapping[MessageQueue, int], *, reset: bool = False
+        self,
+        offsets: Mapping[MessageQueue, int],
+        *,
+        reset: bool = False,
+        epochs: Mapping[MessageQueue, int] | None = None,  # noqa: ARG002  # of the port
     ) -> Mapping[MessageQueue, PointsmanError]:
         assert not reset
         return {queue: BrokerUnreachableError("agent", "it is away") for queue in offsets if queue in self.failing}

@@ -88,8 +88,16 @@ def test_consume_types_and_models_that_are_not_known_are_unspecified() -> None:
 
 def test_offsets_have_objects_as_keys() -> None:
     assert [to_document(each) for each in read_progress("billing", OFFSETS)] == [
-        {"group": "billing", "committed": {"topic": "orders", "queueId": 1, "offset": 7}, "maxOffset": 10},
-        {"group": "billing", "committed": {"topic": "%RETRY%billing", "queueId": 0, "offset": 0}, "maxOffset": 0},
+        {
+            "group": "billing",
+            "committed": {"topic": "orders", "queueId": 1, "offset": 7, "epoch": None},
+            "maxOffset": 10,
+        },
+        {
+            "group": "billing",
+            "committed": {"topic": "%RETRY%billing", "queueId": 0, "offset": 0, "epoch": None},
+            "maxOffset": 0,
+        },
     ]
     assert read_progress("billing", b'{"consumeTps":0.0,"offsetTable":{}}') == []
 

@@ -91,6 +91,9 @@ class Running:
     def reset_offsets(self, offsets: object) -> None:
         raise NotImplementedError
 
+    def follow_resets(self, is_wanted: object) -> None:
+        raise NotImplementedError
+
 
 def test_running_info_is_what_java_reads() -> None:
     written = running_info({"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"}, Running(), {"t": "A || B"}).decode()
