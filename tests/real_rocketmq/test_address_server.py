@@ -26,8 +26,14 @@ ROUND_SECONDS = 180.0
 
 def set_list(server: Pointsman, *addrs: str) -> None:
     """Have brokers and clients use these name servers."""
-    words = ["--namesrv", server.grpc_addr, "nsaddr", "set", *addrs, "--yes"]
-    subprocess.run([sys.executable, "-m", "pointsman_ctl", *words], check=True, timeout=60, capture_output=True)
+    done = ctl("--namesrv", server.grpc_addr, "nsaddr", "set", *addrs, "--yes")
+    assert done.returncode == 0, done.stderr
+
+
+def ctl(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run pointsmanctl."""
+    command = [sys.executable, "-m", "pointsman_ctl", *words]
+    return subprocess.run(command, check=False, timeout=120, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
@@ -58,6 +64,8 @@ def test_a_fleet_moves_from_rocketmqs_name_server_to_pointsman_by_its_list_alone
 
         set_list(ours, theirs.addr, ours.addr)
         until(lambda: set(ours.addrs("a")) == {"0"}, seconds=ROUND_SECONDS, what="the broker at Pointsman")
+        compared = ctl("diff", f"rocketmq://{theirs.addr}", ours.grpc_addr)
+        assert compared.returncode == 0, compared.stdout
         set_list(ours, ours.addr)
         until(lambda: ours.metric(CONNECTIONS) >= 3, seconds=ROUND_SECONDS, what="broker and clients at Pointsman")
         upstream.end()

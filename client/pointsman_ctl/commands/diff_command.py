@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from google.protobuf.json_format import ParseError
 from rich.console import RenderableType
 from rich.text import Text
 
-from pointsman.names import printable
+from pointsman.names import is_rocketmq, printable
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.json_document import Document, read_route_document, to_document
 from pointsman.wire.operator_texts import duration_text
@@ -21,16 +22,20 @@ from pointsman_ctl.options.command_options import read_addr
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.output.error_report import EXIT_FAILED, EXIT_OK, nodes_failed
 from pointsman_ctl.output.node_difference import (
+    comparable,
     difference_parts,
     digest_difference,
     setting_differences,
     to_difference_document,
+    to_digests,
 )
 from pointsman_ctl.output.output_layout import WARNING, failure_line, node_documents, node_heading
 from pointsman_ctl.output.route_difference import DIFFERENCE_STYLES, route_difference
-from pointsman_ctl.servers.name_servers import PointsmanNameServer
-from pointsman_ctl.servers.server_calls import NodeResponse
+from pointsman_ctl.servers.name_servers import PointsmanNameServer, name_servers
+from pointsman_ctl.servers.rocketmq_name_server import TopicRoutes
+from pointsman_ctl.servers.server_calls import NodeResponse, query_every
 
+MAX_SHOWN_ROUTES = 20
 _UNREADABLE = "differs in fields unknown to this version of pointsmanctl"
 
 
@@ -48,13 +53,16 @@ def diff(invocation: Invocation, nodes: tuple[str, ...], client: BinaryIO | None
 
     Compares the digests of all routes, broker states included, so nodes differ for some seconds after a change. Also
     compares operator settings: KV, order topics, wiped permissions, hidden topics, guards, maintenance. Two nodes need
-    no --namesrv. With --client, the route of a client is compared with each server listed: + marks what only the server
-    has. Exits 0 if all are equal, 1 if they differ or one failed.
+    no --namesrv. A RocketMQ name server (rocketmq://HOST:PORT) is compared topic by topic, in queues, permissions and
+    addresses of brokers alone; each topic is one request to it. With --client, the route of a client is compared with
+    each server listed: + marks what only the server has. Exits 0 if all are equal, 1 if they differ or one failed.
 
     \b
     JSON: equal, first.{addr, node, nodeState, topicCount}, second.{as first},
           differing[], onlyFirst[], onlySecond[], settings[].{kind, name[],
-          first.{value, remainingSeconds} or null, second.{as first}}
+          first.{value, remainingSeconds} or null, second.{as first}};
+          with a RocketMQ name server also
+          routes[].{topic, differences[]}
     with --client: equal, topic, client.{revision, ageSeconds, sourceNode,
           stale}, nodes[].{addr, equal, revision, differences[]}
           or {addr, error}
@@ -63,6 +71,7 @@ def diff(invocation: Invocation, nodes: tuple[str, ...], client: BinaryIO | None
     Examples:
       pointsmanctl diff ns1:9876 ns2:9876
       pointsmanctl -o json diff ns1:9876 ns2:9876 | jq '.differing'
+      pointsmanctl diff rocketmq://mq-ns1:9876 ns1:9876
 
     \b
     A client's route, written by json.dumps(client.describe("orders")):
@@ -84,6 +93,8 @@ def diff(invocation: Invocation, nodes: tuple[str, ...], client: BinaryIO | None
 def _diff_nodes(invocation: Invocation, first: str, second: str) -> int:
     if first == second:
         raise click.UsageError(f"{first} is the same node twice")
+    if is_rocketmq(first) or is_rocketmq(second):
+        return _diff_routes(invocation.patient(), (first, second))
     nodes = invocation.query_every(PointsmanNameServer.digests, addrs=(first, second))
     ours, theirs = (node.response for node in nodes)
     if ours is None or theirs is None:
@@ -97,6 +108,42 @@ def _diff_nodes(invocation: Invocation, first: str, second: str) -> int:
         difference_parts(addrs, sides, difference, of_settings),
     )
     return EXIT_OK if difference.is_empty and not of_settings else EXIT_FAILED
+
+
+def _diff_routes(invocation: Invocation, addrs: tuple[str, str]) -> int:
+    """Compare two name servers, of which RocketMQ's have no digests and no settings."""
+    access = invocation.access.to_rocketmq(with_tls=all(map(is_rocketmq, addrs)))
+
+    async def query() -> list[NodeResponse[TopicRoutes]]:
+        async with invocation.connections() as to:
+            servers = name_servers(to, access)
+            return await query_every(
+                servers, addrs, lambda server, at: server.all_routes(at), invocation.timeout_seconds
+            )
+
+    nodes = asyncio.run(query())
+    ours, theirs = (node.response for node in nodes)
+    if ours is None or theirs is None:
+        failures = {node.addr: node.failure for node in nodes if node.failure is not None}
+        return invocation.fail(nodes_failed(failures, of=addrs, is_change=False))
+    sides = (to_digests(ours), to_digests(theirs))
+    difference = digest_difference(*sides)
+    first, second = comparable(ours), comparable(theirs)
+    lines = {topic: route_difference(first[topic], second[topic]) for topic in difference.differing}
+    routes = [{"topic": topic, "differences": found} for topic, found in lines.items()]
+    document = {**to_difference_document(addrs, sides, difference, []), "routes": routes}
+    parts = [*difference_parts(addrs, sides, difference, []), *_shown_lines(lines)]
+    invocation.show(document, parts)
+    return EXIT_OK if difference.is_empty else EXIT_FAILED
+
+
+def _shown_lines(lines: Mapping[str, Sequence[str]]) -> Iterable[RenderableType]:
+    for topic, found in list(lines.items())[:MAX_SHOWN_ROUTES]:
+        yield Text(printable(topic), style="bold")
+        for line in found:
+            yield Text(line, style=DIFFERENCE_STYLES.get(line[0], WARNING))
+    if len(lines) > MAX_SHOWN_ROUTES:
+        yield Text(f"{len(lines) - MAX_SHOWN_ROUTES} more topics: see -o json", style="dim")
 
 
 def _diff_client(invocation: Invocation, client: ClientDescription) -> int:

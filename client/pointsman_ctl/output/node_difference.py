@@ -9,10 +9,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from pointsman.names import printable
+from pointsman.v1 import route_service_pb2
 from pointsman.wire.json_document import Document
 from pointsman.wire.operator_texts import counted, duration_text
 from pointsman_ctl.output.output_layout import WARNING, new_table
 from pointsman_ctl.servers.name_servers import Key, NodeDigests, NodeSettings, Setting
+from pointsman_ctl.servers.rocketmq_name_server import TopicRoutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,34 @@ def digest_difference(first: NodeDigests, second: NodeDigests) -> DigestDifferen
         only_first=tuple(sorted(ours.keys() - theirs.keys())),
         only_second=tuple(sorted(theirs.keys() - ours.keys())),
     )
+
+
+def comparable(node: TopicRoutes) -> dict[str, route_service_pb2.TopicRoute]:
+    """Reduce routes to what name servers of both kinds have: queues, permissions, and addresses of brokers."""
+    return {topic: _comparable(route) for topic, route in node.routes.items()}
+
+
+def to_digests(node: TopicRoutes) -> NodeDigests:
+    """Return digests of what name servers of both kinds have."""
+    digests = {topic: route.SerializeToString(deterministic=True) for topic, route in comparable(node).items()}
+    return NodeDigests(node.node, node.state, digests)
+
+
+def _comparable(route: route_service_pb2.TopicRoute) -> route_service_pb2.TopicRoute:
+    reduced = route_service_pb2.TopicRoute(topic=route.topic)
+    for data in sorted(route.queue_datas, key=lambda each: (each.cluster, each.broker_name)):
+        reduced.queue_datas.add(
+            cluster=data.cluster,
+            broker_name=data.broker_name,
+            read_queue_nums=data.read_queue_nums,
+            write_queue_nums=data.write_queue_nums,
+            perm=data.perm,
+        )
+    for group in sorted(route.broker_datas, key=lambda each: (each.cluster, each.broker_name)):
+        added = reduced.broker_datas.add(cluster=group.cluster, broker_name=group.broker_name)
+        for replica in sorted(group.replicas, key=lambda each: each.broker_id):
+            added.replicas.add(broker_id=replica.broker_id, addr=replica.addr)
+    return reduced
 
 
 def to_difference_document(

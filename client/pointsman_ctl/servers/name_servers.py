@@ -24,11 +24,12 @@ from pointsman_client import (
 )
 from pointsman_client.pointsman_grpc.links import NameServerLink
 from pointsman_ctl.servers.past_answers import MessageT, PastPage
-from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess, RocketmqNameServer
+from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess, RocketmqNameServer, TopicRoutes
 from pointsman_ctl.servers.server_calls import To
 
 TOPICS_PER_PAGE = 10_000
 DIGESTS_PER_PAGE = 10_000
+ROUTES_PER_CALL = 1_000
 EVENTS_PER_PAGE = 1_000
 SAME_WITHIN_SECONDS = 60.0
 """Tolerance: a change reaches one server after the other, and each counts its own remaining time."""
@@ -267,6 +268,23 @@ class PointsmanNameServer(NameServerLink):
         response = await self.all_pages(self.admin.ListRouteDigests, request, deadline=deadline)
         digests = {entry.topic: entry.digest for entry in response.digests}
         return NodeDigests(response.node, enum_name(response, "state"), digests, settings)
+
+    async def all_routes(self, deadline: float) -> TopicRoutes:
+        """Return the routes of all topics with a broker that is up."""
+        listed = await self.topics(deadline)
+        routes: dict[str, route_service_pb2.TopicRoute] = {}
+        missing = list(listed.topics)
+        while missing:
+            asked, missing = missing[:ROUTES_PER_CALL], missing[ROUTES_PER_CALL:]
+            request = route_service_pb2.GetTopicRoutesRequest(
+                topics=[route_service_pb2.KnownRoute(topic=topic) for topic in asked]
+            )
+            response = await self.call(self.routes.GetTopicRoutes, request, deadline=deadline)
+            routes |= {route.topic: route for route in response.routes}
+            if len(response.left_out) == len(asked):
+                break  # none of them, which asking again would not change
+            missing += response.left_out
+        return TopicRoutes(self.addr, enum_name(listed, "node_state"), routes)
 
 
 def _position(score: admin.FlapScore) -> Position:

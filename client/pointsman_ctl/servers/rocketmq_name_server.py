@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Never
@@ -20,6 +20,19 @@ from pointsman_client import (
     NameServersUnavailableError,
 )
 from pointsman_client.pointsman_grpc.codec import from_cluster_data, from_topic_route
+
+MAX_CONCURRENT_CALLS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoutes:
+    """The routes of a name server."""
+
+    node: str
+    state: str
+    """Empty: RocketMQ's have none."""
+    routes: Mapping[str, route_service_pb2.TopicRoute]
+    """By topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +52,7 @@ class PointsmanRequiredError(InvalidInputError):
     def __init__(self, addr: str) -> None:
         super().__init__(
             f"this command requires a name server of Pointsman, got {addr}; "
-            "RocketMQ's are enough for route, topics, clusters, groups, group and offsets"
+            "RocketMQ's are enough for route, topics, clusters, groups, group, offsets and diff"
         )
 
 
@@ -70,6 +83,21 @@ class RocketmqNameServer:
         async with self._client(deadline) as client:
             found = await client.list_clusters(cluster)
         return route_service_pb2.GetClusterInfoResponse(clusters=map(from_cluster_data, found))
+
+    async def all_routes(self, deadline: float) -> TopicRoutes:
+        """Return the routes of all topics, a bounded number of queries at the same time."""
+        concurrency = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
+
+        async def one(client: pointsman_client.NameServerClient, topic: str) -> route_service_pb2.TopicRoute | None:
+            async with concurrency:
+                try:
+                    return from_topic_route(await client.fetch_route(topic))
+                except pointsman_client.TopicNotFoundError:
+                    return None  # it was deleted, or its brokers departed, after the list
+
+        async with self._client(deadline) as client:
+            found = await asyncio.gather(*(one(client, topic) for topic in await client.list_topics()))
+        return TopicRoutes(self.addr, "", {route.topic: route for route in found if route is not None})
 
     async def brokers(self, deadline: float, **query: object) -> Never:
         """RocketMQ's list the brokers in :meth:`clusters` alone, without their states."""

@@ -30,9 +30,10 @@ from tests.kit.agent.in_route import whole_agents
 from tests.kit.broker.rocketmq.fake_broker import Answer, FakeBroker
 from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.name_server import reply, rocketmq_name_server
-from tests.kit.broker.rocketmq.peer import remoting_peer
+from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
 from tests.kit.certificates import Authority
 from tests.kit.ctl.command import Ended, ctl
+from tests.kit.ctl.keys import undocumented_keys
 from tests.kit.name_server.in_process import running_name_server
 from tests.kit.name_server.scripted_routes import refused_addr
 from tests.kit.tls_peers import context, tls_config
@@ -561,3 +562,49 @@ async def test_agents_and_brokers_are_queried_together(fleet: Fleet) -> None:
     first = document["members"][0]
     assert len(first["agents"]) == 3
     assert first["joinedAt"] is not None
+
+
+# --- diff ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_rocketmq_name_server_is_compared_with_ours_topic_by_topic(capsys: pytest.CaptureFixture[str]) -> None:
+    wire = RemotingConfig(listen="127.0.0.1:0")
+    async with (
+        running_name_server(remoting=wire) as theirs,
+        running_name_server(remoting=wire) as ours,
+        remoting_peer(theirs.remoting_addr) as at_theirs,
+        remoting_peer(ours.remoting_addr) as at_ours,
+    ):
+        upstream = f"rocketmq://{theirs.remoting_addr}"
+
+        async def broker(peer: RemotingPeer, **topics: int) -> None:
+            table = {name: topic_config(name, readQueueNums=queues) for name, queues in topics.items()}
+            peer.send(register(broker_ext("broker-a", 0, "10.0.0.1:10911"), register_body(table)))
+            assert (await peer.answer()).code == 0
+
+        await broker(at_theirs, orders=8, payments=8)
+        await broker(at_ours, orders=8, payments=8)
+        equal = await ctl("diff", upstream, ours.addr)
+        assert (equal.code, equal.out.splitlines()[-1]) == (0, f"2 topics at {upstream}, 2 at {ours.addr}: equal")
+
+        await broker(at_ours, orders=4, payments=8, refunds=8)
+        differ = await ctl("diff", upstream, ours.addr)
+        assert differ.code == 1
+        assert differ.out.splitlines()[1:] == [
+            "orders   differs",
+            f"refunds  only at {ours.addr}",
+            f"2 topics at {upstream}, 3 at {ours.addr}: 2 differ",
+            "orders",
+            "~ queues of DefaultCluster/broker-a: read queues 8 -> 4",
+        ]
+        both = (await ctl("-o", "json", "diff", f"rocketmq://{ours.remoting_addr}", upstream)).document
+        assert (both["differing"], both["onlyFirst"], both["settings"]) == (["orders"], ["refunds"], [])
+        lines = ["~ queues of DefaultCluster/broker-a: read queues 4 -> 8"]
+        assert both["routes"] == [{"topic": "orders", "differences": lines}]
+        assert undocumented_keys(both, ["diff"], capsys=capsys) == set()
+
+
+async def test_a_rocketmq_name_server_that_is_away_is_named() -> None:
+    async with running_name_server() as ours, refused_addr() as away:
+        ended = await ctl("diff", f"rocketmq://{away}", ours.addr)
+    assert (ended.code, f"rocketmq://{away}" in ended.err) == (1, True)

@@ -96,7 +96,6 @@ PIN = ["pin", "billing", "--for", "1h"]
         ),
         (["groups", "--namesrv", "http://ns1:1"], "must be host:port without a scheme"),
         (["--namesrv", "rocketmq://ns1:1", "brokers"], "requires a name server of Pointsman, got rocketmq://ns1:1"),
-        (["diff", "rocketmq://ns1:1", "rocketmq://ns2:1"], "requires a name server of Pointsman"),
         (["--namesrv", "rocketmq://ns1:1", "drain-broker", "c1/a/0", "--yes"], "requires a name server of Pointsman"),
         (["group"], "Missing argument 'GROUP'"),
         (["group", "a b"], "group 'a b' may hold only letters, digits and %|_-"),
