@@ -13,11 +13,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.test_docs_as_pasted import DOCS, Fleet, blocks, fleet
+from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(300)]
 
 PAGE = "operating-messages.md"
-SECTIONS = {"Look before you act"}
+SECTIONS = {"Look before you act", "A poison message"}
 """Those with a test."""
 
 SEND = """
@@ -31,6 +32,45 @@ async def main():
             await producer.send(Message("orders", f"order {{number}}".encode(), keys=(str(number),)))
 """
 
+DIE = """
+import asyncio
+from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer, Reject
+from pointsman_client.redis_streams import RedisStreamsTransport
+
+def listener(message):
+    raise Reject("not an order" if message.body == b"poison" else "Timeout of the shop")
+
+async def main():
+    dead = []
+    async with (
+        Producer("127.0.0.1:9876", transport=RedisStreamsTransport) as producer,
+        PushConsumer(
+            "127.0.0.1:9876", group="billing", subscriptions={"orders": "fails"}, listener=listener,
+            consume_from=ConsumeFrom.FIRST_OFFSET, transport=RedisStreamsTransport,
+            on_dead_letter=lambda message, _: dead.append(message),
+        ),
+    ):
+        for key, body in (("4711", b"one"), ("4712", b"poison"), ("4713", b"three"), ("4714", b"four")):
+            await producer.send(Message("orders", body, tags="fails", keys=(key,)))
+        while len(dead) < 4:
+            await asyncio.sleep(0.05)
+"""
+REPAIRED = """
+import asyncio
+from pointsman_client import PushConsumer
+from pointsman_client.redis_streams import RedisStreamsTransport
+
+def listener(message):
+    print("processed", message.keys[0])
+
+async def main():
+    async with PushConsumer(
+        "127.0.0.1:9876", group="billing", subscriptions={"orders": "fails"}, listener=listener,
+        transport=RedisStreamsTransport,
+    ):
+        await asyncio.sleep(3600)
+"""
+
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
@@ -42,6 +82,11 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def paste(here: Fleet, heading: str) -> list[str]:
     """Run the blocks of a section in their order; return what each printed."""
     return [here.run(block) for block in blocks("bash", PAGE, heading)]
+
+
+def pasted_commands(here: Fleet, heading: str) -> list[str]:
+    """Run the commands of a section in their order; return what each printed."""
+    return [here.run(line) for block in blocks("bash", PAGE, heading) for line in block.splitlines()]
 
 
 def send(here: Fleet, count: int) -> None:
@@ -65,3 +110,21 @@ def test_look_before_you_act(here: Fleet) -> None:
     assert re.fullmatch(r"order 47\d\d\n", body)
     (message,) = json.loads(here.run("pointsmanctl -o json messages find orders --key 0"))["messages"]
     assert (message["body"], message["keys"]) == ("order 0", ["0"])
+
+
+def test_a_poison_message(here: Fleet) -> None:
+    here.run_python(DIE)
+    until(lambda: "billing" in here.run("pointsmanctl dlq list"), seconds=90)
+    listed, shown, exported, plan, one, rest, again, left = pasted_commands(here, "A poison message")
+    assert re.search(r"billing +\S+ +4 +4 ", listed)
+    assert [word in shown for word in ("poison", "not an order", "Timeout of the shop", "4713")] == [True] * 4
+    assert "4 dead letters of group billing exported" in exported
+    assert "orders (1)" in plan
+    assert "sent 1" in one
+    assert "sent 2" in rest
+    assert re.search(r"billing +\S+ +4 +1 ", again)
+    assert "poison" in left
+    assert "three" not in left
+    log = here.run_python(REPAIRED, until_printed="processed 4714")
+    assert sorted(re.findall(r"processed (\d+)", log)) == ["4711", "4713", "4714"]
+    assert here.run("pointsmanctl changes").count("replay of dead letters of group billing") == 2
