@@ -18,6 +18,7 @@ from pointsman.names import printable
 from pointsman.wire.json_document import Document
 from pointsman.wire.operator_texts import counted
 from pointsman_client import PointsmanError, ReceivedMessage, UnreadableMessageError
+from pointsman_ctl.commands.message_send_command import send
 from pointsman_ctl.options.command_options import CommandGroup, in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.message_options import (
@@ -26,6 +27,7 @@ from pointsman_ctl.options.message_options import (
     QueueChoice,
     Start,
     body_options,
+    chosen_queues,
     queues_option,
     start_option,
 )
@@ -59,35 +61,6 @@ def messages() -> None:
       pointsmanctl messages peek orders
       pointsmanctl messages find orders --key 4711
     """
-
-
-class QueueNotFoundError(PointsmanError):
-    """The topic has no such queue."""
-
-    code = "QUEUE_NOT_FOUND"
-
-    def __init__(self, topic: str, choice: QueueChoice) -> None:
-        super().__init__(f"topic {topic} has no queue {choice}: see `pointsmanctl route {topic}`")
-
-
-def chosen_queues(topic: str, queues: Sequence[HeldQueue], choices: Sequence[QueueChoice]) -> list[HeldQueue]:
-    """Return the queues that are chosen, all without a choice. Raises QueueNotFoundError."""
-    found = dict[HeldQueue, None]()
-    for choice in choices:
-        of_choice = [each for each in queues if _is_chosen(each, choice)]
-        if not of_choice:
-            raise QueueNotFoundError(topic, choice)
-        found |= dict.fromkeys(of_choice)
-    return sorted(found) if choices else list(queues)
-
-
-def _is_chosen(held: HeldQueue, choice: QueueChoice) -> bool:
-    queue = held.queue
-    return (
-        queue.queue_id == choice.queue_id
-        and choice.broker_name in {"", queue.broker_name}
-        and choice.cluster in {"", queue.cluster}
-    )
 
 
 @messages.command()
@@ -369,3 +342,6 @@ def _found_parts(found: Found, form: BodyForm, files: Sequence[Path]) -> Iterabl
             f"looked at {scanned} of {counted(stored, 'message')} in {counted(len(found.scanned), 'queue')}{back_to}",
             style="dim",
         )
+
+
+messages.add_command(send)

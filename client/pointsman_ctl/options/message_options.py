@@ -13,7 +13,9 @@ from typing import NamedTuple, TypeVar, cast
 import click
 
 from pointsman.names import MAX_QUEUES, registered_name_problem
+from pointsman_client import PointsmanError
 from pointsman_ctl.options.moment_options import FORMS, read_moment
+from pointsman_ctl.servers.stored_messages import HeldQueue
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
 MAX_OFFSET = 2**63 - 1
@@ -80,6 +82,35 @@ queues_option = click.option(
     metavar="N",
     help="One queue: N, BROKER/N or CLUSTER/BROKER/N. Repeatable.  [default: all]",
 )
+
+
+class QueueNotFoundError(PointsmanError):
+    """The topic has no such queue."""
+
+    code = "QUEUE_NOT_FOUND"
+
+    def __init__(self, topic: str, choice: QueueChoice) -> None:
+        super().__init__(f"topic {topic} has no queue {choice}: see `pointsmanctl route {topic}`")
+
+
+def chosen_queues(topic: str, queues: Sequence[HeldQueue], choices: Sequence[QueueChoice]) -> list[HeldQueue]:
+    """Return the queues that are chosen, all without a choice. Raises QueueNotFoundError."""
+    found = dict[HeldQueue, None]()
+    for choice in choices:
+        of_choice = [each for each in queues if _is_chosen(each, choice)]
+        if not of_choice:
+            raise QueueNotFoundError(topic, choice)
+        found |= dict.fromkeys(of_choice)
+    return sorted(found) if choices else list(queues)
+
+
+def _is_chosen(held: HeldQueue, choice: QueueChoice) -> bool:
+    queue = held.queue
+    return (
+        queue.queue_id == choice.queue_id
+        and choice.broker_name in {"", queue.broker_name}
+        and choice.cluster in {"", queue.cluster}
+    )
 
 
 def read_start(text: str, *, now: datetime) -> Start:
