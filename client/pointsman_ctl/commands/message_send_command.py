@@ -33,7 +33,7 @@ from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.message_options import QueueChoice, chosen_queues, queues_option
 from pointsman_ctl.options.name_completion import complete_topics
 from pointsman_ctl.output.error_report import EXIT_OK, nodes_failed, queues_failed
-from pointsman_ctl.output.message_view import body_cell, queue_document
+from pointsman_ctl.output.message_view import BodyForm, body_text, queue_document
 from pointsman_ctl.output.output_layout import ALARM, new_table, node_document
 from pointsman_ctl.servers.agent_queries import AgentServer
 from pointsman_ctl.servers.rocketmq_broker import RocketmqBroker
@@ -130,10 +130,10 @@ def send(
     The queue of --sharding-key is that of producers with the default map (HashRing).
 
     \b
-    JSON: plan.{topic, count, size, queues[], groups[], unknown[]}, dryRun,
+    JSON: plan.{topic, count, bodyBytes, queues[], groups[], unknown[]}, dryRun,
           recorded[].{addr, node, inHistory} or {addr, error},
           messages[].{queue.{topic, cluster, brokerName, queueId}, messageId,
-            status, offset, latencySeconds} or {queue, messageId, error};
+            status, queueOffset, latencySeconds} or {queue, messageId, error};
           unknown[]: brokers whose groups are not known
 
     \b
@@ -210,7 +210,7 @@ class SendPlan:
         yield Text(
             printable(f"{counted(self.count, 'message')} of {len(message.body)} bytes to {where} of {message.topic}")
         )
-        yield Text(f"body: {body_cell(message.body)}")
+        yield Text(f"body: {body_text(message.body, BodyForm.SHORT)}")
         yield Text(printable(f"groups that receive it: {', '.join(self.groups.names) or 'none'}"))
         if self.groups.unknown:
             yield Text(printable(f"groups are not known at {', '.join(self.groups.unknown)}"), style=ALARM)
@@ -225,7 +225,7 @@ class SendPlan:
         return {
             "topic": self.message.topic,
             "count": self.count,
-            "size": len(self.message.body),
+            "bodyBytes": len(self.message.body),
             "queues": [queue_document(each.queue) for each in self.queues],
             "groups": list(self.groups.names),
             "unknown": list(self.groups.unknown),
@@ -261,7 +261,7 @@ class Sent:
         if self.failure is not None:
             return {**of_message, "error": queues_failed({self.held.name: self.failure}).to_document()}
         latency = round(self.seconds, 6)
-        return {**of_message, "status": self.status, "offset": self.offset, "latencySeconds": latency}
+        return {**of_message, "status": self.status, "queueOffset": self.offset, "latencySeconds": latency}
 
 
 async def _plan(

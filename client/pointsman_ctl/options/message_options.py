@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import wraps
@@ -15,6 +14,7 @@ import click
 from pointsman.names import MAX_QUEUES, registered_name_problem
 from pointsman_client import PointsmanError
 from pointsman_ctl.options.moment_options import FORMS, read_moment
+from pointsman_ctl.output.message_view import BodyForm
 from pointsman_ctl.servers.stored_messages import HeldQueue
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
@@ -43,17 +43,6 @@ class Edge(StrEnum):
 
 Start = Edge | int | datetime
 """Where reading begins: an end, an offset, or a time, UTC."""
-
-
-@dataclass(frozen=True, slots=True)
-class BodyForm:
-    """How bodies are shown."""
-
-    as_hex: bool
-    is_full: bool
-    """Otherwise cut for the table."""
-    folder: Path | None
-    """Each body is written to a file there."""
 
 
 def read_queue_choice(value: str) -> QueueChoice:
@@ -146,22 +135,26 @@ start_option = click.option(
 
 
 def body_options(command: CommandT) -> CommandT:
-    """Add the options that say how bodies are shown, passed as ``form``."""
+    """Add the options that say how bodies are shown, passed as ``form`` and ``folder``."""
 
     @wraps(command)
-    def with_form(*args: object, as_hex: bool, is_full: bool, folder: Path | None, **values: object) -> object:
-        return command(*args, form=BodyForm(as_hex, is_full, folder), **values)
+    def with_form(*args: object, form: str, **values: object) -> object:
+        return command(*args, form=BodyForm(form), **values)
 
-    decorated: Callable[..., object] = with_form
-    for option in (
-        click.option(
-            "--save",
-            "folder",
-            type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
-            help="Write each body to a file in this folder; none is overwritten.",
-        ),
-        click.option("--full", "is_full", is_flag=True, help="Show whole bodies."),
-        click.option("--hex", "as_hex", is_flag=True, help="Show bodies as hexadecimal digits."),
-    ):
-        decorated = option(decorated)
-    return cast("CommandT", decorated)
+    save = click.option(
+        "--save",
+        "folder",
+        type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+        help="Write each body to a file in this folder; none is overwritten.",
+    )
+    return cast("CommandT", body_option(save(with_form)))
+
+
+body_option = click.option(
+    "--body",
+    "form",
+    type=click.Choice([each.value for each in BodyForm]),
+    default=BodyForm.SHORT.value,
+    show_default=True,
+    help="How to show the body; JSON has all of it.",
+)

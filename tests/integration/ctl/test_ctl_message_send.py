@@ -69,11 +69,11 @@ async def test_a_message_is_sent_with_its_fields_and_reported(brokers: BothBroke
     for name in ("red", "rocket"):
         document = await brokers.json("messages", "send", "orders", *arguments, "--queue", f"{name}/1")
         (sent,) = document["messages"]
-        assert (sent["queue"]["brokerName"], sent["queue"]["queueId"], sent["offset"]) == (name, 1, 0)
+        assert (sent["queue"]["brokerName"], sent["queue"]["queueId"], sent["queueOffset"]) == (name, 1, 0)
         assert sent["status"] == "SEND_OK"
         assert 0 < sent["latencySeconds"] < 10
         (found,) = (await brokers.json("messages", "find", "orders", "--id", sent["messageId"]))["messages"]
-        assert (found["body"], found["keys"], found["tags"]) == ("paid", ["4711", "x"], "t")
+        assert (found["body"], found["keys"], found["tag"]) == ("paid", ["4711", "x"], "t")
         assert found["properties"] == {"by": "ops", "e": "a=b"}
         assert document["plan"]["groups"] == []
     assert len(await stored(brokers)) == 2
