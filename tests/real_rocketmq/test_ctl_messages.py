@@ -109,7 +109,7 @@ async def test_a_large_message_is_read_whole(messages: StoredMessages) -> None:
 
 async def peeked(broker: RealBroker, *arguments: str) -> list[dict[str, Any]]:
     ended = await broker.ctl("-o", "json", "messages", *arguments)
-    assert (ended.code, ended.err) == (0, "")
+    assert ended.code == 0, ended.err
     found: list[dict[str, Any]] = ended.document["messages"]
     return found
 
@@ -122,12 +122,16 @@ async def test_messages_of_a_java_producer_are_found_by_key_and_by_both_ids(brok
     assert [each["body"][:10] for each in found] == ["tagged", "x" * 10, "b0", "b1", "b2"]
     for each in found:
         by_place = await peeked(broker, "find", JAVA, "--id", each["offsetMessageId"])
-        assert [one["offset"] for one in by_place] == [each["offset"]]
-        by_id = await peeked(broker, "find", JAVA, "--id", each["messageId"])
-        assert [one["offset"] for one in by_id] == [each["offset"]]
+        assert [one["queueOffset"] for one in by_place] == [each["queueOffset"]]
         listed = await asyncio.to_thread(broker.mq.admin, "queryMsgByUniqueKey", "-t", JAVA, "-i", each["messageId"])
-        assert re.search(rf"QueueID\W+{each['queue']['queueId']}\W", listed), listed
-        assert re.search(rf"Queue Offset\W+{each['offset']}\W", listed), listed
+        by_id = await broker.ctl("-o", "json", "messages", "find", JAVA, "--id", each["messageId"])
+        if "Queue Offset" not in listed:
+            # 5.3.3 has only the id of a batch in its index.
+            assert (by_id.code, each["body"] in {"b0", "b1", "b2"}) == (1, True)
+            continue
+        assert [one["queueOffset"] for one in by_id.document["messages"]] == [each["queueOffset"]]
+        assert re.search(rf"Queue ID\W+{each['queue']['queueId']}\W", listed), listed
+        assert re.search(rf"Queue Offset\W+{each['queueOffset']}\W", listed), listed
     for key, body in (("4712", "tagged"), ("b1", "b1")):
         assert [each["body"] for each in await peeked(broker, "find", JAVA, "--key", key)] == [body]
     absent = await broker.ctl("messages", "find", JAVA, "--key", "absent")

@@ -20,8 +20,8 @@ from pointsman_ctl.commands.replay_commands import dlq_import, dlq_replay
 from pointsman_ctl.options.command_options import CommandGroup, in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.letter_options import file_errors, selection_options
+from pointsman_ctl.options.message_options import body_option
 from pointsman_ctl.output.dead_letter_view import (
-    BodyForm,
     CountedQueue,
     ShownLetter,
     letters_parts,
@@ -30,6 +30,7 @@ from pointsman_ctl.output.dead_letter_view import (
     to_list_document,
 )
 from pointsman_ctl.output.error_report import EXIT_OK, ErrorReport, agents_failed
+from pointsman_ctl.output.message_view import BodyForm
 from pointsman_ctl.servers.dead_letters import DeadLetters, LetterQueue, group_of
 from pointsman_ctl.servers.letter_selection import Selection
 from pointsman_ctl.servers.message_lines import to_line
@@ -130,14 +131,7 @@ def _skip(_offset: int, _problem: str) -> None:
 @selection_options
 @click.option("--limit", type=click.IntRange(1, MAX_SHOWN), default=20, show_default=True, help="Show this number.")
 @click.option("--not-replayed", is_flag=True, help="Without those that were replayed.")
-@click.option(
-    "--body",
-    "form",
-    type=click.Choice([each.value for each in BodyForm]),
-    default=BodyForm.SHORT.value,
-    show_default=True,
-    help="How to show the body; JSON has all of it.",
-)
+@body_option
 @click.option(
     "--body-file", type=click.Path(dir_okay=False, path_type=Path), help="Write the body of the only one to this file."
 )

@@ -16,31 +16,33 @@ from rich.text import Text
 
 from pointsman.names import printable
 from pointsman.wire.json_document import Document
-from pointsman.wire.operator_texts import counted
+from pointsman.wire.operator_texts import counted, moment_text
 from pointsman_client import PointsmanError, ReceivedMessage, UnreadableMessageError
+from pointsman_ctl.commands.message_send_command import send
 from pointsman_ctl.options.command_options import CommandGroup, in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.message_options import (
-    BodyForm,
     Edge,
     QueueChoice,
     Start,
     body_options,
+    chosen_queues,
     queues_option,
     start_option,
 )
 from pointsman_ctl.options.name_completion import complete_topics
 from pointsman_ctl.output.error_report import EXIT_OK, ErrorReport, queues_failed
 from pointsman_ctl.output.message_view import (
+    BodyForm,
     TooManyBytesError,
     birth,
     message_documents,
     messages_table,
     queue_document,
     save_bodies,
-    time_text,
 )
 from pointsman_ctl.output.output_layout import ALARM
+from pointsman_ctl.servers.message_lines import time_text
 from pointsman_ctl.servers.message_search import Found, SearchBounds, Wanted, search
 from pointsman_ctl.servers.stored_messages import HeldQueue, StoredMessages, of_every
 
@@ -61,35 +63,6 @@ def messages() -> None:
     """
 
 
-class QueueNotFoundError(PointsmanError):
-    """The topic has no such queue."""
-
-    code = "QUEUE_NOT_FOUND"
-
-    def __init__(self, topic: str, choice: QueueChoice) -> None:
-        super().__init__(f"topic {topic} has no queue {choice}: see `pointsmanctl route {topic}`")
-
-
-def chosen_queues(topic: str, queues: Sequence[HeldQueue], choices: Sequence[QueueChoice]) -> list[HeldQueue]:
-    """Return the queues that are chosen, all without a choice. Raises QueueNotFoundError."""
-    found = dict[HeldQueue, None]()
-    for choice in choices:
-        of_choice = [each for each in queues if _is_chosen(each, choice)]
-        if not of_choice:
-            raise QueueNotFoundError(topic, choice)
-        found |= dict.fromkeys(of_choice)
-    return sorted(found) if choices else list(queues)
-
-
-def _is_chosen(held: HeldQueue, choice: QueueChoice) -> bool:
-    queue = held.queue
-    return (
-        queue.queue_id == choice.queue_id
-        and choice.broker_name in {"", queue.broker_name}
-        and choice.cluster in {"", queue.cluster}
-    )
-
-
 @messages.command()
 @click.argument("topic", callback=read_name, shell_complete=complete_topics)
 @queues_option
@@ -107,50 +80,50 @@ def _is_chosen(held: HeldQueue, choice: QueueChoice) -> bool:
 def peek(
     invocation: Invocation,
     topic: str,
+    *,
     choices: tuple[QueueChoice, ...],
     start: Start,
     limit: int,
     form: BodyForm,
+    folder: Path | None,
     cluster: str,
 ) -> int:
     """Show stored messages of TOPIC, by their birth.
 
     Without --from the newest ones; else the first ones from there. No consumer group is touched. Works for Redis
-    brokers, which are read directly, and for RocketMQ brokers. A body that is not UTF-8 is shown as hexadecimal digits;
-    control characters are replaced. A message that cannot be read is named and passed over. Exits 1 if a queue failed.
+    brokers, which are read directly, and for RocketMQ brokers. A body that is not text is shown as hexadecimal digits.
+    A message that cannot be read is named and passed over. Exits 1 if a queue failed.
 
     A time is compared with the birth of a message on Redis brokers, and with the time at which the broker stored it on
     RocketMQ brokers.
 
     \b
-    JSON: messages[].{queue.{topic, cluster, brokerName, queueId}, offset,
-            messageId, offsetMessageId, bornAt, topic, tags, keys[],
-            properties, reconsumeTimes, origin, error, size, body,
-            bodyBase64, file}; body is null if it is not UTF-8,
+    JSON: messages[].{queue.{topic, cluster, brokerName, queueId},
+            queueOffset, messageId, offsetMessageId, bornAt, topic, tag,
+            keys[], properties, reconsumeTimes, origin, reason, bodyBytes,
+            body or bodyBase64 or bodyHex, file},
           queues[].{queue, first, end} or {queue, error},
           unreadable[].{queue, offset, problem}
 
     \b
     Examples:
       pointsmanctl messages peek orders
-      pointsmanctl messages peek orders --queue broker-a/3 --from 1200 --full
+      pointsmanctl messages peek orders --queue broker-a/3 --from 1200 --body text
       pointsmanctl messages peek orders --from 10m --limit 100
       pointsmanctl -o json messages peek orders | jq -r '.messages[].body'
     """
     peeked = asyncio.run(_peek(invocation, topic, cluster, choices, start, limit))
     found = peeked.in_order()
-    files = save_bodies(found, form.folder) if form.folder else []
+    files = save_bodies(found, folder) if folder else []
     document: Document = {
-        "messages": message_documents(found, files),
+        "messages": message_documents(found, form, files),
         "queues": [*peeked.bounds, *(_failed_document(*each) for each in peeked.failed)],
         "unreadable": [
             {"queue": queue_document(held.queue), "offset": error.offset, "problem": error.problem}
             for held, error in peeked.unreadable
         ],
     }
-    parts: list[RenderableType] = [
-        messages_table(found, as_hex=form.as_hex, is_full=form.is_full, files=files) if found else "no messages"
-    ]
+    parts: list[RenderableType] = [messages_table(found, form, files) if found else "no messages"]
     parts += [
         Text(printable(f"{held.name} offset {error.offset}: cannot be read ({error.problem})"), style=ALARM)
         for held, error in peeked.unreadable
@@ -270,6 +243,7 @@ def find(
     limit: int,
     most: int,
     form: BodyForm,
+    folder: Path | None,
     cluster: str,
 ) -> int:
     """Find messages of TOPIC by id or key, the newest first.
@@ -288,16 +262,16 @@ def find(
     Examples:
       pointsmanctl messages find orders --key 4711
       pointsmanctl messages find orders --id 7F00000100002A9F0000000000000400
-      pointsmanctl messages find orders --key 4711 --scan 5000000 --full
+      pointsmanctl messages find orders --key 4711 --scan 5000000 --body text
     """
     if bool(message_id) == bool(key):
         raise click.UsageError("give --id or --key, one of both")
     wanted = Wanted(message_id, key)
     bounds = SearchBounds(limit, most)
     found = asyncio.run(_find(invocation, topic, cluster, choices, wanted, bounds))
-    files = save_bodies(found.messages, form.folder) if form.folder else []
+    files = save_bodies(found.messages, folder) if folder else []
     if found.scanned or found.indexes:
-        invocation.show(_found_document(found, files), _found_parts(found, form, files))
+        invocation.show(_found_document(found, form, files), _found_parts(found, form, files))
     if found.failures:
         return invocation.fail(queues_failed(found.failures))
     if not found.messages:
@@ -330,9 +304,9 @@ async def _find(
                 click.echo("\r\x1b[K", nl=False, err=True)
 
 
-def _found_document(found: Found, files: Sequence[Path]) -> Document:
+def _found_document(found: Found, form: BodyForm, files: Sequence[Path]) -> Document:
     return {
-        "messages": message_documents(found.messages, files),
+        "messages": message_documents(found.messages, form, files),
         "searched": {
             "isWhole": found.is_whole,
             "indexes": ["/".join(each.queue.broker_key) for each in found.indexes],
@@ -342,7 +316,7 @@ def _found_document(found: Found, files: Sequence[Path]) -> Document:
                     "first": each.first,
                     "end": each.end,
                     "from": each.position,
-                    "oldestBornAt": None if each.oldest is None else time_text(each.oldest),
+                    "oldestBornAt": time_text(each.oldest),
                 }
                 for each in found.scanned
             ],
@@ -356,7 +330,7 @@ def _found_document(found: Found, files: Sequence[Path]) -> Document:
 
 def _found_parts(found: Found, form: BodyForm, files: Sequence[Path]) -> Iterable[RenderableType]:
     if found.messages:
-        yield messages_table(found.messages, as_hex=form.as_hex, is_full=form.is_full, files=files)
+        yield messages_table(found.messages, form, files)
     if found.indexes:
         names = ", ".join("/".join(each.queue.broker_key) for each in found.indexes)
         yield Text(printable(f"looked up in the index of {names}"), style="dim")
@@ -364,8 +338,11 @@ def _found_parts(found: Found, form: BodyForm, files: Sequence[Path]) -> Iterabl
         scanned = sum(each.scanned for each in found.scanned)
         stored = sum(each.end - each.first for each in found.scanned)
         births = [each.oldest for each in found.scanned if each.oldest is not None and not each.is_whole]
-        back_to = f", back to {time_text(max(births))}" if births else ""
+        back_to = f", back to {moment_text(max(births))}" if births else ""
         yield Text(
             f"looked at {scanned} of {counted(stored, 'message')} in {counted(len(found.scanned), 'queue')}{back_to}",
             style="dim",
         )
+
+
+messages.add_command(send)

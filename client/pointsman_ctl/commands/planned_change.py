@@ -55,7 +55,7 @@ def carry_out(invocation: Invocation, plan: PlannedChange, apply: Apply, consent
     if consent.dry_run or plan.is_empty:
         return _show_result(invocation, plan, consent, [], [])
     confirm(plan.question, yes=consent.yes)
-    recorded = _record(invocation, plan.record, by=consent.by)
+    recorded = record_change(invocation, plan.record, by=consent.by)
     failures = {each.addr: each.failure for each in recorded if each.failure is not None}
     addrs = [each.addr for each in recorded]
     if failures and len(failures) == len(recorded):
@@ -69,7 +69,7 @@ async def _applied(apply: Apply) -> Sequence[NodeResponse[Outcome]]:
     return await apply()
 
 
-def _record(invocation: Invocation, record: admin.RecordChangeRequest, *, by: str) -> list[Record]:
+def record_change(invocation: Invocation, record: admin.RecordChangeRequest, *, by: str) -> list[Record]:
     """Record a change at every name server; RocketMQ's keep no history."""
     if is_rocketmq(invocation.name_servers[0]):
         invocation.warn("NOT_RECORDED", "RocketMQ name servers keep no history: the change is not recorded")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import wraps
@@ -13,7 +12,10 @@ from typing import NamedTuple, TypeVar, cast
 import click
 
 from pointsman.names import MAX_QUEUES, registered_name_problem
+from pointsman_client import PointsmanError
 from pointsman_ctl.options.moment_options import FORMS, read_moment
+from pointsman_ctl.output.message_view import BodyForm
+from pointsman_ctl.servers.stored_messages import HeldQueue
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
 MAX_OFFSET = 2**63 - 1
@@ -43,17 +45,6 @@ Start = Edge | int | datetime
 """Where reading begins: an end, an offset, or a time, UTC."""
 
 
-@dataclass(frozen=True, slots=True)
-class BodyForm:
-    """How bodies are shown."""
-
-    as_hex: bool
-    is_full: bool
-    """Otherwise cut for the table."""
-    folder: Path | None
-    """Each body is written to a file there."""
-
-
 def read_queue_choice(value: str) -> QueueChoice:
     """Read N, BROKER/N or CLUSTER/BROKER/N. Raises click.BadParameter."""
     *names, number = value.split("/")
@@ -80,6 +71,35 @@ queues_option = click.option(
     metavar="N",
     help="One queue: N, BROKER/N or CLUSTER/BROKER/N. Repeatable.  [default: all]",
 )
+
+
+class QueueNotFoundError(PointsmanError):
+    """The topic has no such queue."""
+
+    code = "QUEUE_NOT_FOUND"
+
+    def __init__(self, topic: str, choice: QueueChoice) -> None:
+        super().__init__(f"topic {topic} has no queue {choice}: see `pointsmanctl route {topic}`")
+
+
+def chosen_queues(topic: str, queues: Sequence[HeldQueue], choices: Sequence[QueueChoice]) -> list[HeldQueue]:
+    """Return the queues that are chosen, all without a choice. Raises QueueNotFoundError."""
+    found = dict[HeldQueue, None]()
+    for choice in choices:
+        of_choice = [each for each in queues if _is_chosen(each, choice)]
+        if not of_choice:
+            raise QueueNotFoundError(topic, choice)
+        found |= dict.fromkeys(of_choice)
+    return sorted(found) if choices else list(queues)
+
+
+def _is_chosen(held: HeldQueue, choice: QueueChoice) -> bool:
+    queue = held.queue
+    return (
+        queue.queue_id == choice.queue_id
+        and choice.broker_name in {"", queue.broker_name}
+        and choice.cluster in {"", queue.cluster}
+    )
 
 
 def read_start(text: str, *, now: datetime) -> Start:
@@ -115,22 +135,26 @@ start_option = click.option(
 
 
 def body_options(command: CommandT) -> CommandT:
-    """Add the options that say how bodies are shown, passed as ``form``."""
+    """Add the options that say how bodies are shown, passed as ``form`` and ``folder``."""
 
     @wraps(command)
-    def with_form(*args: object, as_hex: bool, is_full: bool, folder: Path | None, **values: object) -> object:
-        return command(*args, form=BodyForm(as_hex, is_full, folder), **values)
+    def with_form(*args: object, form: str, **values: object) -> object:
+        return command(*args, form=BodyForm(form), **values)
 
-    decorated: Callable[..., object] = with_form
-    for option in (
-        click.option(
-            "--save",
-            "folder",
-            type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
-            help="Write each body to a file in this folder; none is overwritten.",
-        ),
-        click.option("--full", "is_full", is_flag=True, help="Show whole bodies."),
-        click.option("--hex", "as_hex", is_flag=True, help="Show bodies as hexadecimal digits."),
-    ):
-        decorated = option(decorated)
-    return cast("CommandT", decorated)
+    save = click.option(
+        "--save",
+        "folder",
+        type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+        help="Write each body to a file in this folder; none is overwritten.",
+    )
+    return cast("CommandT", body_option(save(with_form)))
+
+
+body_option = click.option(
+    "--body",
+    "form",
+    type=click.Choice([each.value for each in BodyForm]),
+    default=BodyForm.SHORT.value,
+    show_default=True,
+    help="How to show the body; JSON has all of it.",
+)

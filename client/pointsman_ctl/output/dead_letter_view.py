@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -15,24 +14,11 @@ from pointsman.wire.json_document import Document
 from pointsman.wire.operator_texts import counted
 from pointsman_client import PointsmanError, ReceivedMessage
 from pointsman_ctl.output.error_report import to_error_report
+from pointsman_ctl.output.message_view import BodyForm, body_fields, body_text
 from pointsman_ctl.output.output_layout import ALARM, new_table
 from pointsman_ctl.servers.dead_letters import LetterQueue
-from pointsman_ctl.servers.message_lines import as_text, body_document, letter_document, time_text
+from pointsman_ctl.servers.message_lines import letter_document, time_text
 from pointsman_ctl.servers.stored_messages import HeldQueue
-
-SHORT_CHARACTERS = 60
-SHORT_BYTES = 24
-
-
-class BodyForm(StrEnum):
-    """How the body of a message is shown."""
-
-    SHORT = "short"
-    """As text up to SHORT_CHARACTERS, else SHORT_BYTES in hexadecimal digits."""
-    TEXT = "text"
-    """All of it, without control characters."""
-    HEX = "hex"
-    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +106,13 @@ def to_letters_document(group: str, shown: Sequence[ShownLetter], form: BodyForm
         "deadLetters": [
             {
                 **letter_document(group, each.letter),
-                **({} if form is BodyForm.NONE else _body(each.letter.body, form)),
+                **body_fields(each.letter.body, form),
                 "bodyBytes": len(each.letter.body),
                 "isReplayed": each.is_replayed,
             }
             for each in shown
         ],
     }
-
-
-def _body(body: bytes, form: BodyForm) -> dict[str, str]:
-    return {"bodyHex": body.hex()} if form is BodyForm.HEX else body_document(body)
 
 
 def letters_parts(shown: Sequence[ShownLetter], form: BodyForm, *, is_cut: bool) -> Iterable[RenderableType]:
@@ -160,16 +142,3 @@ def letters_parts(shown: Sequence[ShownLetter], form: BodyForm, *, is_cut: bool)
     yield table
     if is_cut:
         yield Text(f"the first {counted(len(shown), 'dead letter')}; show more with --limit", style="dim")
-
-
-def body_text(body: bytes, form: BodyForm) -> str:
-    """Return a body for a cell of a table."""
-    text = None if form is BodyForm.HEX else as_text(body)
-    if text is None:
-        digits = body.hex() if form is not BodyForm.SHORT else body[:SHORT_BYTES].hex()
-        more = "..." if form is BodyForm.SHORT and len(body) > SHORT_BYTES else ""
-        return f"0x{digits}{more}"
-    shown = printable(text)
-    if form is BodyForm.SHORT and len(shown) > SHORT_CHARACTERS:
-        return f"{shown[:SHORT_CHARACTERS]}..."
-    return shown

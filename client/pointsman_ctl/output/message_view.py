@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 
 from rich.table import Table
 
 from pointsman.names import printable
 from pointsman.wire.json_document import Document
-from pointsman.wire.operator_texts import moment_text
 from pointsman_client import InvalidInputError, MessageQueue, PointsmanError, ReceivedMessage
 from pointsman_ctl.output.output_layout import new_table
+from pointsman_ctl.servers.message_lines import as_text, body_document, time_text
 
-SHOWN_CHARACTERS = 80
-"""Of a body in a table, unless all of it is wanted."""
+SHORT_CHARACTERS = 60
+SHORT_BYTES = 24
 EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+
+class BodyForm(StrEnum):
+    """How the body of a message is shown."""
+
+    SHORT = "short"
+    """As text up to SHORT_CHARACTERS, else SHORT_BYTES in hexadecimal digits."""
+    TEXT = "text"
+    """All of it, without control characters."""
+    HEX = "hex"
+    NONE = "none"
 
 
 class BodyNotSavedError(PointsmanError):
@@ -35,28 +46,24 @@ class TooManyBytesError(InvalidInputError):
         super().__init__(f"the messages have more than {allowed} bytes: give a lower --limit, or fewer queues")
 
 
-def text_of(body: bytes) -> str | None:
-    """Return the body as text; None: it is not UTF-8."""
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return None
+def body_fields(body: bytes, form: BodyForm) -> dict[str, str]:
+    """Return a body for JSON, under the key that fits it: whole, or nothing."""
+    if form is BodyForm.NONE:
+        return {}
+    return {"bodyHex": body.hex()} if form is BodyForm.HEX else body_document(body)
 
 
-def body_cell(body: bytes, *, as_hex: bool = False, is_full: bool = False) -> str:
-    """Return the body for a terminal: text, or ``0x`` and digits; cut after SHOWN_CHARACTERS with ``...``."""
-    text = None if as_hex else text_of(body)
+def body_text(body: bytes, form: BodyForm) -> str:
+    """Return a body for a cell of a table."""
+    text = None if form is BodyForm.HEX else as_text(body)
     if text is None:
-        shown = body if is_full else body[: SHOWN_CHARACTERS // 2]
-        return f"0x{shown.hex()}" + ("..." if len(shown) < len(body) else "")
-    return printable(text if is_full else text[:SHOWN_CHARACTERS]) + (
-        "..." if len(text) > SHOWN_CHARACTERS and not is_full else ""
-    )
-
-
-def time_text(at: datetime | None) -> str:
-    """Return a time as ``2026-11-29T03:12:00.123Z``; ``-``: unknown."""
-    return "-" if at is None else moment_text(at)
+        digits = body.hex() if form is not BodyForm.SHORT else body[:SHORT_BYTES].hex()
+        more = "..." if form is BodyForm.SHORT and len(body) > SHORT_BYTES else ""
+        return f"0x{digits}{more}"
+    shown = printable(text)
+    if form is BodyForm.SHORT and len(shown) > SHORT_CHARACTERS:
+        return f"{shown[:SHORT_CHARACTERS]}..."
+    return shown
 
 
 def queue_document(queue: MessageQueue) -> Document:
@@ -69,54 +76,50 @@ def queue_document(queue: MessageQueue) -> Document:
     }
 
 
-def message_document(message: ReceivedMessage, *, file: Path | None = None) -> Document:
-    """Return a message for JSON; a body that is not UTF-8 is in ``bodyBase64``. ``file``: where the body is, too."""
-    text = text_of(message.body)
-    return {
-        "queue": queue_document(message.queue),
-        "offset": message.queue_offset,
-        "messageId": message.message_id,
-        "offsetMessageId": message.offset_message_id or None,
-        "bornAt": None if message.born_at is None else moment_text(message.born_at),
-        "topic": message.topic,
-        "tags": message.tags,
-        "keys": list(message.keys),
-        "properties": dict(message.properties),
-        "reconsumeTimes": message.reconsume_times,
-        "origin": message.origin or None,
-        "error": message.error or None,
-        "size": len(message.body),
-        "body": text,
-        "bodyBase64": base64.b64encode(message.body).decode() if text is None else None,
-        "file": None if file is None else str(file),
-    }
-
-
-def message_documents(messages: Sequence[ReceivedMessage], files: Sequence[Path] = ()) -> list[Document]:
+def message_documents(
+    messages: Sequence[ReceivedMessage], form: BodyForm, files: Sequence[Path] = ()
+) -> list[Document]:
     """Return messages for JSON; ``files``: where the bodies are, too."""
     return [
-        message_document(message, file=files[position] if files else None) for position, message in enumerate(messages)
+        {
+            "queue": queue_document(message.queue),
+            "queueOffset": message.queue_offset,
+            "messageId": message.message_id,
+            "offsetMessageId": message.offset_message_id or None,
+            "bornAt": time_text(message.born_at),
+            "topic": message.topic,
+            "tag": message.tags,
+            "keys": list(message.keys),
+            "properties": dict(message.properties),
+            "reconsumeTimes": message.reconsume_times,
+            "origin": message.origin,
+            "reason": message.error,
+            "bodyBytes": len(message.body),
+            **body_fields(message.body, form),
+            **({"file": str(files[position])} if files else {}),
+        }
+        for position, message in enumerate(messages)
     ]
 
 
-def messages_table(
-    messages: Iterable[ReceivedMessage], *, as_hex: bool = False, is_full: bool = False, files: Sequence[Path] = ()
-) -> Table:
+def messages_table(messages: Sequence[ReceivedMessage], form: BodyForm, files: Sequence[Path] = ()) -> Table:
     """Return one row for each message; ``files``: where the bodies are, shown instead of them."""
-    table = new_table("QUEUE", "OFFSET", "BORN", "ID", "TAG", "KEYS", "BYTES", "BODY", right=("OFFSET", "BYTES"))
+    last = () if form is BodyForm.NONE and not files else ("BODY",)
+    table = new_table("QUEUE", "OFFSET", "BORN", "ID", "TAG", "KEYS", "BYTES", *last, right=("OFFSET", "BYTES"))
     for position, message in enumerate(messages):
         queue = message.queue
-        shown = str(files[position]) if files else body_cell(message.body, as_hex=as_hex, is_full=is_full)
-        table.add_row(
+        cells = [
             printable(f"{queue.cluster}/{queue.broker_name}/{queue.queue_id}"),
             str(message.queue_offset),
-            time_text(message.born_at),
+            time_text(message.born_at) or "-",
             printable(message.message_id),
             printable(message.tags) or "-",
             printable(" ".join(message.keys)) or "-",
             str(len(message.body)),
-            shown,
-        )
+        ]
+        if last:
+            cells.append(str(files[position]) if files else body_text(message.body, form))
+        table.add_row(*cells)
     return table
 
 

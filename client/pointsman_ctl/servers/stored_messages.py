@@ -16,9 +16,11 @@ from typing import TypeVar
 from pointsman.names import is_rocketmq
 from pointsman_client import (
     BrokerData,
+    HashRing,
     Message,
     MessageQueue,
     NoBrokerUpError,
+    NoWritableQueueError,
     OutgoingMessage,
     PointsmanError,
     QueueUnavailableError,
@@ -27,6 +29,7 @@ from pointsman_client import (
     SendReceipt,
     TopicRoute,
     Transport,
+    to_publish_queues,
 )
 from pointsman_client.pointsman_grpc.codec import to_topic_route
 from pointsman_client.rocketmq import (
@@ -141,9 +144,24 @@ class StoredMessages:
 
         Raises TopicNotFoundError, NoBrokerUpError, StaticTopicError, NameServersUnavailableError.
         """
-        to = name_servers(self._to, self._rocketmq)
+        route = await self._route(topic, cluster)
+        kinds = {each.key: await self._kind_of(each) for each in route.broker_datas if each.replicas}
+        return tuple(sorted(_held_queues(route, kinds)))
+
+    async def queue_of_key(self, topic: str, sharding_key: str) -> MessageQueue:
+        """Return the queue of a sharding key, for producers with the default map; it may not be writable now.
+
+        Raises as :meth:`queues`, OrderTopicConfError, and NoWritableQueueError if the topic has no write queues.
+        """
+        route = await self._route(topic)
+        queues = to_publish_queues(route) if route.order_topic_conf else tuple(_write_queues(route))
+        if not queues:
+            raise NoWritableQueueError(topic, "its brokers have no write queues")
+        return HashRing().over(queues).queue_of(sharding_key)
+
+    async def _route(self, topic: str, cluster: str = "") -> TopicRoute:
         found = await query_first(
-            to,
+            name_servers(self._to, self._rocketmq),
             self._addrs,
             lambda server, deadline: server.route(topic, deadline, cluster=cluster),
             self._timeout_seconds,
@@ -153,8 +171,7 @@ class StoredMessages:
             raise StaticTopicError(topic)
         if not route.queue_datas and route.absent_brokers:
             raise NoBrokerUpError(topic, route.absent_brokers)
-        kinds = {each.key: await self._kind_of(each) for each in route.broker_datas if each.replicas}
-        return tuple(sorted(_held_queues(route, kinds)))
+        return route
 
     async def bounds(self, held: HeldQueue) -> tuple[int, int]:
         """Return the offset of the first stored message and that after the last; equal: there is none."""
@@ -293,6 +310,13 @@ def outgoing(message: Message, *, now: datetime | None = None) -> OutgoingMessag
     """
     message.check()
     return OutgoingMessage(message, uuid.uuid4().hex, now or datetime.now(UTC), due_at=message.deliver_at)
+
+
+def _write_queues(route: TopicRoute) -> Iterator[MessageQueue]:
+    """Yield the queues that keys map to: also of brokers without a master or permission, so that no key moves."""
+    for data in sorted(route.queue_datas, key=lambda each: each.broker_key):
+        for queue_id in range(data.write_queue_nums):
+            yield MessageQueue(route.topic, data.cluster, data.broker_name, queue_id)
 
 
 def _held_queues(route: TopicRoute, kinds: Mapping[tuple[str, str], BrokerKind]) -> Iterator[HeldQueue]:

@@ -89,25 +89,29 @@ async def test_an_empty_topic_has_no_messages(brokers: BothBrokers) -> None:
 async def test_bodies_are_text_hex_or_files_and_never_control_characters(
     brokers: BothBrokers, tmp_path: Path, name: str
 ) -> None:
-    binary, hostile, long = bytes(range(256)), "\x1b[2J rm\n\u202e日本".encode(), b"x" * 200
+    binary, hostile, long = bytes(range(256)), b"\x1b[2J rm", "日本\n".encode() + b"x" * 200
     await brokers.store(name, 0, binary, hostile, long)
     peek = ("messages", "peek", "orders", "--queue", f"{name}/0")
-    shown = await brokers.ctl(*peek)
-    assert not {character for character in shown.out if ord(character) < 32} - {"\n"}
-    assert "\x1b" not in shown.out + shown.err
-    first, second, third = [line.rstrip() for line in shown.out.splitlines()[1:]]
-    assert first.endswith(f"0x{binary[:40].hex()}...")
-    assert second.endswith("\ufffd[2J rm\ufffd\ufffd日本")
-    assert third.endswith(" " + "x" * 80 + "...")
-    whole = (await brokers.ctl(*peek, "--full", "--hex")).out.splitlines()
+    for form in ("short", "text", "hex", "none"):
+        shown = await brokers.ctl(*peek, "--body", form)
+        assert not {character for character in shown.out if ord(character) < 32} - {"\n"}
+    first, second, third = [line.rstrip() for line in (await brokers.ctl(*peek)).out.splitlines()[1:]]
+    assert first.endswith(f" 0x{binary[:24].hex()}...")
+    assert second.endswith(f" 0x{hostile.hex()}")
+    assert third.endswith(" 日本\ufffd" + "x" * 57 + "...")
+    whole = (await brokers.ctl(*peek, "--body", "hex")).out.splitlines()
     assert [line.split()[-1] for line in whole[1:]] == [f"0x{body.hex()}" for body in (binary, hostile, long)]
+    assert (await brokers.ctl(*peek, "--body", "text")).out.splitlines()[3].endswith("日本\ufffd" + "x" * 200)
+    assert "BODY" not in (await brokers.ctl(*peek, "--body", "none")).out
 
     document = await brokers.json(*peek)
-    assert [(each["body"], each["bodyBase64"], each["size"]) for each in document["messages"]] == [
+    assert [(each.get("body"), each.get("bodyBase64"), each["bodyBytes"]) for each in document["messages"]] == [
         (None, base64.b64encode(binary).decode(), 256),
-        (hostile.decode(), None, len(hostile)),
-        (long.decode(), None, 200),
+        (None, base64.b64encode(hostile).decode(), len(hostile)),
+        (long.decode(), None, len(long)),
     ]
+    document = await brokers.json(*peek, "--body", "hex")
+    assert [each["bodyHex"] for each in document["messages"]] == [binary.hex(), hostile.hex(), long.hex()]
     folder = tmp_path / "bodies"
     folder.mkdir()
     document = await brokers.json(*peek, "--save", str(folder))
@@ -123,7 +127,7 @@ async def test_bodies_are_text_hex_or_files_and_never_control_characters(
 async def test_a_body_of_four_mebibytes_is_shown(brokers: BothBrokers, name: str) -> None:
     await brokers.store(name, 0, b"y" * (4 * 1024 * 1024))
     (message,) = (await brokers.json("messages", "peek", "orders"))["messages"]
-    assert message["size"] == len(message["body"]) == 4 * 1024 * 1024
+    assert message["bodyBytes"] == len(message["body"]) == 4 * 1024 * 1024
     assert len((await brokers.ctl("messages", "peek", "orders")).out) < 1_000
 
 
@@ -247,11 +251,11 @@ async def test_a_scan_goes_back_from_the_ends_of_all_queues_and_says_how_far(bro
     assert [(each["from"], each["end"]) for each in document["searched"]["scanned"]] == [(400, 600)] * 2
 
     document = await brokers.json(*find, "k10", "--scan", "1200")
-    assert [each["offset"] for each in document["messages"]] == [10, 10]
+    assert [each["queueOffset"] for each in document["messages"]] == [10, 10]
     assert document["searched"]["isWhole"]
     # The newest are enough, so nothing older is read.
     document = await brokers.json(*find, "tens7", "--limit", "1")
-    assert [each["offset"] for each in document["messages"]] == [597]
+    assert [each["queueOffset"] for each in document["messages"]] == [597]
     assert [each["from"] for each in document["searched"]["scanned"]] == [344, 344]
 
 

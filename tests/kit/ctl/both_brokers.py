@@ -11,6 +11,8 @@ from typing import Any
 
 import grpc.aio
 
+from pointsman.clock import SystemClock
+from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_client import Message, MessageQueue, OutgoingMessage, Transport
 from pointsman_client.redis_streams import RedisStreamsTransport
@@ -19,8 +21,9 @@ from pointsman_ctl.options.access_options import Access
 from pointsman_ctl.options.invocation import Invocation
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
+from tests.kit.agent.in_route import WholeAgent
 from tests.kit.broker.redis.process import RedisProcess, redis_process
-from tests.kit.broker.rocketmq.fake_broker import FakeBroker
+from tests.kit.broker.rocketmq.fake_broker import Answer, FakeBroker
 from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import remoting_peer
 from tests.kit.broker.under_test import BORN_AT
@@ -37,7 +40,11 @@ class BothBrokers:
     """``red``, a Redis server whose agent registered it, and ``rocket``, which registered itself; both of ``c1``."""
 
     name_server: NameServerApp
+    history: Path
+    """Its rows."""
     redis: RedisProcess
+    agent: WholeAgent
+    """Of ``red``."""
     rocketmq: FakeBroker
     connections: AsyncExitStack
     """Closed before the servers end."""
@@ -72,26 +79,32 @@ class BothBrokers:
 @asynccontextmanager
 async def both_brokers(folder: Path, *, topics: Sequence[str] = ("orders",)) -> AsyncIterator[BothBrokers]:
     """Serve both for the length of the block; each topic has QUEUES queues on each."""
+    history = folder / "history"
     async with (
-        running_name_server(remoting=RemotingConfig(listen="127.0.0.1:0")) as server,
+        running_name_server(history=history, remoting=RemotingConfig(listen="127.0.0.1:0")) as server,
         redis_process(folder / "redis") as redis,
         FakeBroker() as rocketmq,
         AsyncExitStack() as stack,
     ):
+        agent = WholeAgent("red", broker_id=0, clock=SystemClock(), name_servers=[server.addr], warm_up=0.0)
+        await agent.start()
+        stack.push_async_callback(agent.stop)
         peer = await stack.enter_async_context(remoting_peer(server.remoting_addr))
         async with grpc.aio.insecure_channel(server.addr) as channel:
             request = wire.registration(
                 *(wire.topic(topic, QUEUES) for topic in topics),
                 who=wire.identity("red", addr=redis.addr),
                 agent_version="0.2.0",
+                agent_addr=agent.addr,
             )
             await RegistrationServiceStub(channel).RegisterBroker(request)
         queues = {"readQueueNums": QUEUES, "writeQueueNums": QUEUES}
+        rocketmq.answers[Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] = Answer(body=b'{"subscriptionGroupTable":{}}')
         # A name server refuses a first registration with one topic.
         body = register_body({topic: topic_config(topic, **queues) for topic in (*topics, "another")})
         peer.send(register(broker_ext("rocket", 0, rocketmq.addr, clusterName="c1"), body))
         assert (await peer.answer()).code == 0
-        found = BothBrokers(server, redis, rocketmq, stack)
+        found = BothBrokers(server, history, redis, agent, rocketmq, stack)
         found.transports = {"red": RedisStreamsTransport(), "rocket": RocketmqTransport()}
         try:
             yield found
