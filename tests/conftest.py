@@ -164,6 +164,7 @@ def spark() -> Iterator[SparkSession]:
     # Late: most runs need no Spark, and importing pyspark is slow.
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
+    from pointsman_report.local_disk import use_local_disk  # noqa: PLC0415
     from pointsman_report.spark_session import LOCAL_SETTINGS, SETTINGS, SMALL_SETTINGS, resolve_classes  # noqa: PLC0415
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -173,6 +174,7 @@ def spark() -> Iterator[SparkSession]:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     resolve_classes(session)
+    use_local_disk(session)
     yield session
     session.stop()
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,16 @@ class Files:
 
     def local(self, path: str) -> Path | None:
         """Return the path for Python's own file functions if it is local, else None."""
+        if path.startswith("/") and self._is_local_by_default:
+            return Path(path)
         hadoop_path, system = self._path(path)
         return Path(hadoop_path.toUri().getPath()) if system.getUri().getScheme() == "file" else None
+
+    @cached_property
+    def _is_local_by_default(self) -> bool:
+        """Whether paths without a scheme are local; Java is asked once, and not for each of thousands of folders."""
+        _, system = self._path("/")
+        return bool(system.getUri().getScheme() == "file")
 
     def is_object_store(self, path: str) -> bool:
         """Return whether a file appears there complete, by one request, and folders cannot be moved."""
@@ -94,6 +103,14 @@ class Files:
         system.delete(hadoop_path, True)
 
     def move(self, source: str, target: str) -> None:
+        if (local := self.local(source)) and (local_target := self.local(target)):
+            try:
+                local.rename(local_target)
+            except OSError:
+                # A folder linked to another disk, for example: Hadoop copies it, or fails.
+                pass
+            else:
+                return
         source_path, system = self._path(source)
         target_path, _ = self._path(target)
         if not system.rename(source_path, target_path):

@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pointsman_report.local_disk import use_local_disk
+
 if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
@@ -250,6 +252,8 @@ def spark_session(
     if submitted is None:
         spark.sparkContext.setLogLevel("OFF")
     resolve_classes(spark)
+    if is_local(master, submitted):
+        use_local_disk(spark)
     try:
         yield spark
     finally:
