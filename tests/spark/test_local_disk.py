@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -32,10 +33,11 @@ def test_a_folder_and_its_day_get_their_permissions_without_a_process(spark: Spa
 
 
 def test_a_permission_that_only_a_process_can_set_is_set_by_one(spark: SparkSession, tmp_path: Path) -> None:
-    path = spark._jvm.org.apache.hadoop.fs.Path(str(tmp_path))
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(str(tmp_path))
 
     system = path.getFileSystem(spark._jsc.hadoopConfiguration())
-    system.setPermission(path, spark._jvm.org.apache.hadoop.fs.permission.FsPermission("1777"))
+    system.setPermission(path, jvm.org.apache.hadoop.fs.permission.FsPermission("1777"))
 
     assert permissions(tmp_path) == "drwxrwxrwt"
 
@@ -60,7 +62,8 @@ def permissions(path: Path) -> str:
 
 
 def pages_of_children(spark: SparkSession) -> int:
-    pid = spark._jvm.java.lang.ProcessHandle.current().pid()
+    jvm: Any = spark._jvm
+    pid = jvm.java.lang.ProcessHandle.current().pid()
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     # The first two fields are the number and the name.
     return int(fields[_CHILDREN_PAGES - 3])

@@ -123,7 +123,7 @@ def send(
     """Send messages to TOPIC; show queue, offset and latency of each.
 
     Without --queue or --sharding-key to the writable queues in turn. If groups consume the topic, they are named, and
-    you are asked: their members will process the messages. A group counts if it has a member that subscribes to the
+    you must confirm: their members will process the messages. A group counts if it has a member that subscribes to the
     topic, or an offset in it. No message is sent a second time: one without a response may be stored or not. The
     history of each name server has the change. Exits 1 if a message was not sent; the others are.
 
