@@ -51,7 +51,7 @@ def test_a_fleet_moves_from_rocketmqs_name_server_to_pointsman_by_its_list_alone
         until(theirs.is_there, what="RocketMQ's name server")
         set_list(ours, theirs.addr)
 
-        broker = rocketmq.broker("a")
+        broker = rocketmq.broker("a", waitTimeMillsInSendQueue="10000")
         stack.callback(broker.end)
         until(lambda: set(theirs.addrs("a")) == {"0"}, what="the broker at RocketMQ's name server")
         producer = rocketmq.producer("Moved", 1_000_000)

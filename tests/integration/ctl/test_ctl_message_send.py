@@ -190,7 +190,9 @@ async def test_the_rate_spreads_messages_and_an_interrupted_run_shows_what_was_s
         ended = await command.interrupted()
     assert ended.code == 130
     sent = json.loads(ended.out)["messages"]
-    assert len(sent) == len(await stored(brokers)) < 900
+    # The message that was under way may be stored, without its response.
+    assert len(await stored(brokers)) - len(sent) in {0, 1}
+    assert len(sent) < 900
 
 
 @pytest.mark.parametrize(
