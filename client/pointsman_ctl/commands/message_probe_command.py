@@ -84,10 +84,10 @@ class Probed:
 def probe(invocation: Invocation, topic: str, cluster: str) -> int:
     """Send a message through each queue of a probe topic.
 
-    Each message is read back. Shows the time until the broker has stored a message, and until it was read, for each queue of each broker. Each must be
-    done within --timeout. No consumer group is used, so none is left. Nothing creates the topic: it is one of the
-    brokers' topics, at each with at least one queue. A topic that a group consumes is refused. On Redis brokers about
-    1000 messages of a queue are kept.
+    Each message is read back. Shows the time until the broker has stored it, and until it was read. Each must be done
+    within --timeout. No consumer group is used, so none is left. Nothing creates the topic: it is one of the brokers'
+    topics, at each with at least one queue. A topic that a group consumes is refused. On Redis brokers about 1000
+    messages of a queue are kept.
 
     Exits 1 if a queue failed, or if a broker does not have the topic.
 

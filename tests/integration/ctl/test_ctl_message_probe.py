@@ -1,4 +1,4 @@
-"""``messages probe``: a message through every queue of its own topic, at brokers of both kinds."""
+"""``messages probe``: a message through every queue of the probe topic, at brokers of both kinds."""
 
 from __future__ import annotations
 
