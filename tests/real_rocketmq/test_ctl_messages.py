@@ -14,6 +14,7 @@ import pytest
 
 from deploy.rocketmq.processes import RocketMQ, Running, free_port
 from pointsman_client import Message, MessageQueue
+from pointsman_ctl.commands.message_probe_command import PROBE_TOPIC
 from pointsman_ctl.options.invocation import Invocation
 from pointsman_ctl.servers.stored_messages import BrokerKind, StoredMessages, outgoing
 from tests.kit.ctl.command import Ended, ctl
@@ -23,7 +24,7 @@ from tests.real_rocketmq.name_server import Pointsman
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
-TOPIC, JAVA = "Bills", "Java"
+TOPIC, JAVA, SENT = "Bills", "Java", "Sent"
 SECONDS = 20.0
 
 
@@ -56,7 +57,7 @@ def broker(
         pointsman = Pointsman(folder / "ns", settings={"server.listen": addr})
         stack.callback(pointsman.stop)
         mq = RocketMQ(lib, folder / lib.name, pointsman.addr)
-        mq.topics_on_disk("a", 0, [TOPIC, JAVA])
+        mq.topics_on_disk("a", 0, [TOPIC, JAVA, SENT, PROBE_TOPIC])
         # On a loaded machine a broker else refuses messages that waited for 200 ms.
         stack.callback(mq.broker("a", waitTimeMillsInSendQueue="30000").end)
         until(lambda: pointsman.addrs("a") and pointsman.perms(TOPIC), what="the broker")
@@ -136,3 +137,33 @@ async def test_messages_of_a_java_producer_are_found_by_key_and_by_both_ids(brok
         assert [each["body"] for each in await peeked(broker, "find", JAVA, "--key", key)] == [body]
     absent = await broker.ctl("messages", "find", JAVA, "--key", "absent")
     assert (absent.code, "no message of topic Java with key absent was found" in absent.err) == (1, True)
+
+
+async def test_what_is_sent_reaches_a_java_consumer_and_its_group_is_named(broker: RealBroker) -> None:
+    group = "java-billing"
+    consumer = broker.client(broker.mq.consumer(SENT, group=group))
+    dry = await read_until(
+        lambda: broker.ctl("-o", "json", "messages", "send", SENT, "--body", "x", "--dry-run"),
+        lambda ended: ended.code == 0 and group in ended.document["plan"]["groups"],
+        seconds=60,
+    )
+    assert dry.document["plan"]["unknown"] == []
+    refused = await broker.ctl("messages", "send", SENT, "--body", "by hand")
+    assert (refused.code, f"received by {group}?" in refused.err) == (2, True)
+    arguments = ("--body", "by hand", "--key", "4711", "--tag", "paid", "--property", "source=ops", "--count", "4")
+    sent = await broker.ctl("-o", "json", "messages", "send", SENT, *arguments, "--yes")
+    assert sent.code == 0, sent.err
+    assert sorted(each["queue"]["queueId"] for each in sent.document["messages"]) == [0, 1, 2, 3]
+    expected = "got by hand tags=paid keys=4711 source=ops size=7"
+    await asyncio.to_thread(
+        until, lambda: sum(expected in line for line in consumer.said()) == 4, seconds=60, what="the Java consumer"
+    )
+
+
+async def test_a_probe_goes_through_every_queue_and_leaves_no_group(broker: RealBroker) -> None:
+    ended = await broker.ctl("-o", "json", "messages", "probe")
+    assert ended.code == 0, ended.err
+    assert [each["queue"]["queueId"] for each in ended.document["queues"]] == [0, 1, 2, 3]
+    progress = await asyncio.to_thread(broker.mq.admin, "consumerProgress")
+    assert "TOOLS_CONSUMER" not in progress
+    assert PROBE_TOPIC not in progress

@@ -18,6 +18,7 @@ from pointsman.names import printable
 from pointsman.wire.json_document import Document
 from pointsman.wire.operator_texts import counted, moment_text
 from pointsman_client import PointsmanError, ReceivedMessage, UnreadableMessageError
+from pointsman_ctl.commands.message_probe_command import probe
 from pointsman_ctl.commands.message_send_command import send
 from pointsman_ctl.options.command_options import CommandGroup, in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
@@ -346,3 +347,4 @@ def _found_parts(found: Found, form: BodyForm, files: Sequence[Path]) -> Iterabl
 
 
 messages.add_command(send)
+messages.add_command(probe)

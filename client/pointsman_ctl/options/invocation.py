@@ -78,8 +78,11 @@ class Invocation:
         return connections(AgentServer, ChannelOpener(self.access.credentials))
 
     @asynccontextmanager
-    async def stored_messages(self) -> AsyncIterator[StoredMessages]:
-        """Return the messages that brokers of both kinds hold; connections are closed at the end."""
+    async def stored_messages(self, *, max_length: int | None = None) -> AsyncIterator[StoredMessages]:
+        """Return the messages that brokers of both kinds hold; connections are closed at the end.
+
+        ``max_length``: messages of a Redis stream, about, that remain after a send; None: all.
+        """
         from pointsman_ctl.servers.stored_messages import StoredMessages  # noqa: PLC0415  # few commands need it
 
         async with self.connections() as to:
@@ -89,6 +92,7 @@ class Invocation:
                 timeout_seconds=self.timeout_seconds,
                 rocketmq=self.rocketmq_access,
                 redis=self.access.to_redis(),
+                max_length=max_length,
             )
             try:
                 yield messages

@@ -128,13 +128,15 @@ class StoredMessages:
         timeout_seconds: float,
         rocketmq: RocketmqAccess,
         redis: RedisAccess,
+        max_length: int | None = None,
     ) -> None:
-        """``addrs``: the name servers, of one kind."""
+        """``addrs``: the name servers, of one kind. ``max_length``: of Redis streams, after a send; None: any."""
         self._to = to
         self._addrs = addrs
         self._timeout_seconds = timeout_seconds
         self._rocketmq = rocketmq
         self._redis = redis
+        self._max_length = max_length
         self._transports: dict[BrokerKind, Transport] = {}
         self._links: dict[str, Link] = {}
         self._without_agent: frozenset[str] | None = None
@@ -147,6 +149,21 @@ class StoredMessages:
         route = await self._route(topic, cluster)
         kinds = {each.key: await self._kind_of(each) for each in route.broker_datas if each.replicas}
         return tuple(sorted(_held_queues(route, kinds)))
+
+    async def brokers(self, cluster: str = "") -> tuple[str, ...]:
+        """Return all brokers that are routed, CLUSTER/BROKER, of one cluster or all, sorted.
+
+        Raises ClusterNotFoundError and NameServersUnavailableError.
+        """
+        found = await query_first(
+            name_servers(self._to, self._rocketmq),
+            self._addrs,
+            lambda server, deadline: server.clusters(deadline, cluster=cluster),
+            self._timeout_seconds,
+        )
+        return tuple(
+            sorted(f"{data.cluster}/{data.broker_name}" for each in found.clusters for data in each.broker_datas)
+        )
 
     async def queue_of_key(self, topic: str, sharding_key: str) -> MessageQueue:
         """Return the queue of a sharding key, for producers with the default map; it may not be writable now.
@@ -282,8 +299,8 @@ class StoredMessages:
             username=self._redis.username or None,
             password=self._redis.password or None,
             ssl=self._redis.ssl,
-            # How long a queue may be is for the applications' producers to say.
-            max_length=None,
+            # How long an application's queue may be is for its producers to say.
+            max_length=self._max_length,
         )
 
 
