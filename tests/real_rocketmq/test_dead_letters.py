@@ -24,6 +24,7 @@ from tests.real_rocketmq.name_server import Pointsman
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 TOPIC = "Bills"
+GROUPS = ("billing", "other", "audit", "java", "ordered", "moved")
 
 
 class Brokers:
@@ -73,7 +74,11 @@ def brokers(request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest
         stack.callback(pointsman.stop)
         mq = RocketMQ(jars.of(request.param), folder / request.param, pointsman.addr)
         mq.topics_on_disk("a", 0, [TOPIC])
-        stack.callback(mq.broker("a", autoCreateTopicEnable="false").end)
+        table = {name: {"groupName": name} for name in GROUPS}
+        groups = folder / request.param / "a-0" / "store" / "config" / "subscriptionGroup.json"
+        groups.write_text(json.dumps({"subscriptionGroupTable": table}))
+        # The strictest brokers: the record of replays is created nevertheless.
+        stack.callback(mq.broker("a", autoCreateTopicEnable="false", autoCreateSubscriptionGroup="false").end)
         until(lambda: pointsman.addrs("a") and pointsman.perms(TOPIC), what="the broker")
         yield Brokers(addr, mq)
 

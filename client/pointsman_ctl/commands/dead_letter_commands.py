@@ -14,12 +14,11 @@ import click
 from rich.text import Text
 
 from pointsman.wire.operator_texts import counted
-from pointsman_client import PointsmanError
-from pointsman_ctl.commands.group_commands import complete_groups
-from pointsman_ctl.commands.replay_commands import dlq_import, dlq_replay
+from pointsman_client import NoBrokerUpError, PointsmanError
+from pointsman_ctl.commands.replay_commands import dlq_import, dlq_replay, is_complete
 from pointsman_ctl.options.command_options import CommandGroup, in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
-from pointsman_ctl.options.letter_options import file_errors, selection_options
+from pointsman_ctl.options.letter_options import complete_dead_groups, file_errors, selection_options
 from pointsman_ctl.options.message_options import body_option
 from pointsman_ctl.output.dead_letter_view import (
     CountedQueue,
@@ -29,7 +28,7 @@ from pointsman_ctl.output.dead_letter_view import (
     to_letters_document,
     to_list_document,
 )
-from pointsman_ctl.output.error_report import EXIT_OK, ErrorReport, agents_failed
+from pointsman_ctl.output.error_report import EXIT_FAILED, EXIT_OK, ErrorReport, agents_failed
 from pointsman_ctl.output.message_view import BodyForm
 from pointsman_ctl.servers.dead_letters import DeadLetters, LetterQueue, group_of
 from pointsman_ctl.servers.letter_selection import Selection
@@ -67,12 +66,13 @@ def dlq_list(invocation: Invocation, cluster: str) -> int:
     """List the groups that have dead letters, at each broker.
 
     STORED is the number of dead letters, NOT REPLAYED that of those without a replay. OLDEST BORN is when the first one
-    was sent by its producer; brokers do not store when a message became a dead letter. Exits 1 if a broker failed.
+    was sent by its producer; brokers do not store when a message became a dead letter. Brokers that are down are not
+    counted and named; then it exits 1, as it does if a broker failed.
 
     \b
     JSON: groups[].{group, stored, notReplayed, oldestBornAt,
             brokers[].{broker, addr, stored, notReplayed, oldestBornAt}
-            or {broker, addr, error}}; oldestBornAt is null if not known
+            or {broker, addr, error}}; null: not known
 
     \b
     Examples:
@@ -81,8 +81,10 @@ def dlq_list(invocation: Invocation, cluster: str) -> int:
     """
     rows = asyncio.run(_counted(invocation, cluster))
     invocation.show(to_list_document(rows), list_parts(rows))
-    failures = {row.held.addr: row.failure for row in rows if row.failure is not None}
-    return _failed_brokers(invocation, failures, of=[row.held.addr for row in rows])
+    failures = {row.addr: row.failure for row in rows if row.failure is not None}
+    is_known = is_complete(invocation, cluster)
+    code = _failed_brokers(invocation, failures, of=[row.addr for row in rows])
+    return code if is_known else EXIT_FAILED
 
 
 async def _counted(invocation: Invocation, cluster: str) -> list[CountedQueue]:
@@ -115,9 +117,14 @@ async def _counted_group(messages: StoredMessages, group: str, cluster: str) -> 
             first = await anext(found, None)
         return CountedQueue(group, held, queue, None if first is None else first.born_at)
 
+    try:
+        queues = await letters.queues(cluster)
+    except NoBrokerUpError as failure:
+        # It went down after the list of topics.
+        return [CountedQueue(group, None, None, failure=failure)]
     rows = [
         CountedQueue(group, held, None, failure=result) if isinstance(result, PointsmanError) else result
-        for held, result in await of_every(await letters.queues(cluster), count)
+        for held, result in await of_every(queues, count)
     ]
     return [row for row in rows if row.queue is None or row.queue.stored]
 
@@ -127,7 +134,7 @@ def _skip(_offset: int, _problem: str) -> None:
 
 
 @dlq.command("show")
-@click.argument("group", callback=read_name, shell_complete=complete_groups)
+@click.argument("group", callback=read_name, shell_complete=complete_dead_groups)
 @selection_options
 @click.option("--limit", type=click.IntRange(1, MAX_SHOWN), default=20, show_default=True, help="Show this number.")
 @click.option("--not-replayed", is_flag=True, help="Without those that were replayed.")
@@ -153,7 +160,8 @@ def dlq_show(
     TRIES is the number of failed calls of a listener, REASON the last error; RocketMQ brokers and their own clients
     store no reason. STATUS is REPLAYED after a replay. A body that is not text is shown as 0x and hexadecimal digits.
     Conditions for different fields must all hold, for the same field one of them. `reason` is a part of the reason,
-    in upper or lower case. Exits 1 if a broker failed or a message cannot be read.
+    in upper or lower case. Brokers that are down are not counted and named. Exits 1 if a broker failed or a message
+    cannot be read.
 
     \b
     JSON: group, isCut,
@@ -168,6 +176,7 @@ def dlq_show(
       pointsmanctl dlq show billing --select reason=timeout --body text
       pointsmanctl dlq show billing --select id=7F0001 --body-file body.bin
     """
+    is_complete(invocation, cluster)
     wanted = 1 if body_file else limit
     shown, failures, addrs, is_cut = asyncio.run(
         _letters(invocation, group, selection, cluster, limit=wanted, with_done=not not_replayed)
@@ -210,7 +219,7 @@ async def _letters(
 
 
 @dlq.command("export")
-@click.argument("group", callback=read_name, shell_complete=complete_groups)
+@click.argument("group", callback=read_name, shell_complete=complete_dead_groups)
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path))
 @selection_options
 @in_cluster
@@ -218,7 +227,8 @@ async def _letters(
 def dlq_export(invocation: Invocation, group: str, file: Path, selection: Selection, cluster: str) -> int:
     """Write dead letters of GROUP to FILE as JSON lines; - is standard output.
 
-    All dead letters, also replayed ones, or those that are selected. A file that exists is not overwritten. FILE
+    All dead letters, also replayed ones, or those that are selected. Those of a broker that is down are missing; then
+    its name is in a warning. A file that exists is not overwritten. FILE
     appears when it is complete: not if a broker failed or a message cannot be read.
 
     \b
@@ -232,6 +242,7 @@ def dlq_export(invocation: Invocation, group: str, file: Path, selection: Select
       pointsmanctl dlq export billing billing.jsonl
       pointsmanctl dlq export billing - --since 1d | jq -r .reason
     """
+    is_complete(invocation, cluster)
     if str(file) == "-":
         asyncio.run(_export(invocation, group, selection, cluster, sys.stdout))
         return EXIT_OK

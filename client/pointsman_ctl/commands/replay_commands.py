@@ -20,16 +20,16 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.json_document import Document
 from pointsman.wire.operator_texts import counted
 from pointsman_client import PointsmanError
-from pointsman_ctl.commands.agent_round import AgentChoice, agent_and_broker_round, query_agents
-from pointsman_ctl.commands.group_commands import complete_groups
+from pointsman_ctl.commands.agent_round import AgentChoice, agent_and_broker_round, missing_report, query_agents
 from pointsman_ctl.commands.planned_change import PlannedChange, carry_out
 from pointsman_ctl.commands.server_changes import Outcome
 from pointsman_ctl.options.command_options import Consent, change_options, in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
-from pointsman_ctl.options.letter_options import file_errors, selection_options
+from pointsman_ctl.options.letter_options import complete_dead_groups, file_errors, selection_options
 from pointsman_ctl.output.error_report import ErrorReport
 from pointsman_ctl.output.output_layout import new_table
 from pointsman_ctl.servers.dead_letters import DeadLetters, LetterQueue
+from pointsman_ctl.servers.found_agents import MissingBroker, agents_in
 from pointsman_ctl.servers.letter_import import FileLines, LetterImport, PlannedImport, read_file
 from pointsman_ctl.servers.letter_replay import Destinations, Pace, Replay, Run, SentTo, each_at_its_broker
 from pointsman_ctl.servers.letter_selection import Selection
@@ -56,7 +56,7 @@ class PlannedQueue:
 
 
 @click.command("replay")
-@click.argument("group", callback=read_name, shell_complete=complete_groups)
+@click.argument("group", callback=read_name, shell_complete=complete_dead_groups)
 @selection_options
 @click.option(
     "--to",
@@ -87,8 +87,9 @@ def dlq_replay(
 
     A message that fails again becomes a new dead letter; this run does not replay it. After each batch of at most 32
     messages a record at the same broker has their offsets. A run that was killed is finished by the same command, also
-    of another operator: it sends again at most the one batch of each broker that was not recorded. Exits 1 if a broker
-    failed or a message cannot be sent; such a message stays, not replayed.
+    of another operator: it sends again at most the one batch of each broker that was not recorded. Brokers that are
+    down are not counted and named. Exits 1 if a broker failed or a message cannot be sent; such a message stays, not
+    replayed.
 
     \b
     JSON: plan.{group, to, selection.{fields, since, until}, membersOnline,
@@ -108,6 +109,7 @@ def dlq_replay(
         problem = f"no member of group {group} reads its retry topic: they are ordered, or pull messages"
         hint = "use --to topic: all groups of the topic get it"
         return invocation.fail(ErrorReport("RETRY_TOPIC_NOT_READ", problem, hint))
+    is_complete(invocation, cluster)
     planned = asyncio.run(_planned(invocation, group, selection, cluster))
     total = sum(each.selected for each in planned)
     destination = f"retry topic of {group}" if target is SentTo.GROUP else "topic they were sent to"
@@ -204,6 +206,20 @@ def _members(invocation: Invocation, group: str, cluster: str) -> tuple[int | No
     found = [response for _, response in result.received if response.group is not None]
     members = {member.client_id for each in found if each.group is not None for member in each.group.members}
     return (len(members) if result.received else None), any(each.reads_retries for each in found)
+
+
+def is_complete(invocation: Invocation, cluster: str) -> bool:
+    """Warn of brokers that are OUT or departed, whose dead letters cannot be read; return whether there are none."""
+    found = invocation.query_first(lambda server, deadline: server.clusters(deadline, cluster=cluster))
+    groups = [data for each in found.clusters for data in each.broker_datas if data.replicas]
+    routed = {f"{data.cluster}/{data.broker_name}" for data in groups}
+    absent = agents_in(found.clusters, replicas_too=False, absent=found.absent.brokers).absent
+    missing = [MissingBroker(name, state, "its messages cannot be read") for name, state in sorted(absent.items())]
+    missing = [each for each in missing if each.group not in routed]
+    if missing:
+        report = missing_report(missing)
+        invocation.warn(report.code, report.message, report.hint)
+    return not missing
 
 
 class Progress:

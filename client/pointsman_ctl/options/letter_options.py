@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import wraps
@@ -11,7 +11,10 @@ from typing import TypeVar, cast
 
 import click
 
+from pointsman_ctl.options.invocation import Invocation
 from pointsman_ctl.options.moment_options import moment_option
+from pointsman_ctl.options.name_completion import chosen_cluster, completer
+from pointsman_ctl.servers.dead_letters import group_of
 from pointsman_ctl.servers.letter_selection import FIELDS, read_selection
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
@@ -51,6 +54,16 @@ def selection_options(command: CommandT) -> CommandT:
     for option in reversed(options):
         decorated = option(decorated)
     return cast("CommandT", decorated)
+
+
+def _dead_groups(invocation: Invocation, ctx: click.Context) -> Iterable[str]:
+    cluster = chosen_cluster(ctx)
+    listed = invocation.query_first(lambda server, deadline: server.topics(deadline, cluster=cluster))
+    return filter(None, map(group_of, listed.topics))
+
+
+complete_dead_groups = completer(_dead_groups)
+"""Groups that have dead letters."""
 
 
 @contextmanager

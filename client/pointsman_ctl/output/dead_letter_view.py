@@ -26,7 +26,8 @@ class CountedQueue:
     """The number of dead letters in one queue, or why it is not known."""
 
     group: str
-    held: HeldQueue
+    held: HeldQueue | None
+    """None: none of its brokers is known."""
     queue: LetterQueue | None
     oldest: datetime | None = None
     """When the first one was born."""
@@ -34,8 +35,13 @@ class CountedQueue:
 
     @property
     def broker(self) -> str:
-        """``CLUSTER/BROKER``."""
-        return f"{self.held.queue.cluster}/{self.held.queue.broker_name}"
+        """``CLUSTER/BROKER``; ``-`` where it is not known."""
+        return f"{self.held.queue.cluster}/{self.held.queue.broker_name}" if self.held else "-"
+
+    @property
+    def addr(self) -> str:
+        """The address that was queried; if there is none, the name of the group."""
+        return self.held.addr if self.held else self.group
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ def to_list_document(rows: Sequence[CountedQueue]) -> Document:
 
 
 def _to_broker(row: CountedQueue) -> Document:
-    where: Document = {"broker": row.broker, "addr": row.held.addr}
+    where: Document = {"broker": row.broker if row.held else None, "addr": row.held.addr if row.held else None}
     if row.queue is None:
         return {**where, "error": to_error_report(row.failure).to_document() if row.failure else None}
     return {

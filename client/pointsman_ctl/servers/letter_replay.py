@@ -180,6 +180,7 @@ class RecordedSender:
         self._source = source
         self._record = record
         self._record_end = end
+        self._is_begun = False
 
     async def send(self, batch: Sequence[Addressed]) -> None:
         """Send a batch, in order within each queue, and record what was sent of it.
@@ -188,6 +189,9 @@ class RecordedSender:
         """
         if not batch:
             return
+        if not self._is_begun:
+            await self._note(())
+            self._is_begun = True
         await self._run.pace.wait(len(batch))
         by_queue: defaultdict[HeldQueue, list[Addressed]] = defaultdict(list)
         for each in batch:
@@ -228,7 +232,7 @@ class RecordedSender:
             return
         begin, self._record_end = self._record_end, offset + 1
         async for other in self._letters.entries(self._record, begin, offset):
-            if other.run != entry.run and other.source == entry.source:
+            if other.run != entry.run and other.source == entry.source and other.numbers:
                 raise ConcurrentRunError(other.by)
 
 

@@ -1,9 +1,8 @@
 """The record of what was replayed or imported: messages in a topic beside the dead letters, at the same broker. Pure.
 
 It is where every operator finds it, as durable as the messages themselves. Its topic is the retry topic of a group
-that is named like the dead letters, which no consumer has: RocketMQ brokers create a retry topic with its first
-message, also where they create no others, and it is not listed among the topics of applications. An entry is a JSON
-object:
+that no consumer has, and whose name RocketMQ reserves for its own (``MixAll.CID_RMQ_SYS_PREFIX``): brokers create it
+with its first message, also where they create no other topics and groups. An entry is a JSON object:
 
 =========== =====================================================================================================
 ``format``  1
@@ -13,8 +12,9 @@ object:
 ``numbers`` offsets, or line numbers from 1 on, that were sent: a list of [first, last]
 =========== =====================================================================================================
 
-An entry is written after the messages that it names. So a run that is killed has sent at most one batch that is not in
-the record, which the next run sends again.
+A run begins with an entry without numbers: where none can be written, nothing is sent. Each further entry is written
+after the messages that it names. So a run that is killed has sent at most one batch that is not in the record, which
+the next run sends again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from pointsman.group_topics import dlq_topic, retry_topic
+from pointsman.group_topics import retry_topic
 from pointsman.names import MAX_NAME_LENGTH
 from pointsman_ctl.servers.number_ranges import NumberRange, NumberRanges
 
 FORMAT = 1
+GROUP_PREFIX = "CID_RMQ_SYS_POINTSMAN_DLQ_"
 MAX_ENTRY_BYTES = 1024 * 1024
 DIGEST_LENGTH = 16
 MAX_RUN_LENGTH, MAX_SOURCE_LENGTH = 32, 80
@@ -45,7 +46,7 @@ class ReplayEntry:
 
 def record_topic(group: str) -> str:
     """Return the topic of a group's record; a name that is too long for it is cut, with a digest at its end."""
-    topic = retry_topic(dlq_topic(group))
+    topic = retry_topic(GROUP_PREFIX + group)
     if len(topic) <= MAX_NAME_LENGTH:
         return topic
     digest = hashlib.sha256(group.encode()).hexdigest()[:DIGEST_LENGTH]

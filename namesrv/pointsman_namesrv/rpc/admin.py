@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, TypedDict, TypeVar
 
 from pointsman.clock import Clock
-from pointsman.daemon.access.access import Author, Caller, author, check_writes
+from pointsman.daemon.access.access import Author, Caller, author, check_group, check_writes
 from pointsman.daemon.rpc.request_fields import by_violations
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.wire.refusals import FieldViolation, refuse_if_any
@@ -225,7 +225,9 @@ class AdminServicer(Inspection):
     def record_change(
         self, request: wire.RecordChangeRequest, caller: Caller | None = None
     ) -> wire.RecordChangeResponse:
-        """Record a change that an operator makes at brokers."""
+        """Record a change that an operator makes at brokers. A client with grants for groups changes only these."""
+        if request.group:
+            check_group(caller, request.group)
         who = author(request.by, caller)
         change = admin_codec.broker_data_change(request)
         self._record(_signed((change.event(by=who.name),), who))

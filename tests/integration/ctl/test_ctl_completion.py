@@ -11,12 +11,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import grpc.aio
 import pytest
 
 from pointsman.clock import SystemClock
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from tests.kit.agent.group_clients import Consumer, reads
 from tests.kit.agent.in_route import whole_agents
 from tests.kit.ctl.process import environment
+from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
 from tests.kit.name_server.scripted_routes import refused_addr, scripted_route_server, silent_listener
 
@@ -72,6 +75,14 @@ async def test_names_of_topics_clusters_brokers_and_groups_are_completed() -> No
     }
     async with fleet() as (namesrv, _):
         assert await completions(*expected, namesrv=namesrv) == list(expected.values())
+
+
+async def test_groups_with_dead_letters_are_completed_without_their_agents() -> None:
+    async with running_name_server() as app, grpc.aio.insecure_channel(app.addr) as channel:
+        topics = (wire.topic("orders"), wire.topic("%DLQ%billing"), wire.topic("%RETRY%audit"))
+        await RegistrationServiceStub(channel).RegisterBroker(wire.registration(*topics))
+        lines = [f"pointsmanctl dlq {command} " for command in ("show", "replay", "export")]
+        assert await completions(*lines, namesrv=app.addr) == ["billing"] * 3
 
 
 async def test_completion_uses_the_servers_that_the_line_names() -> None:

@@ -9,40 +9,55 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 
 from pointsman.clock import SystemClock
+from pointsman.daemon.access.access_settings import Grant
 from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import Command
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman_client import Message, MessageQueue, OutgoingMessage, ReceivedMessage
+from pointsman.v1.broker_pb2 import PROBE_STATUS_FAILING, BrokerHealth
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman_client import Message, MessageQueue, OutgoingMessage, ReceivedMessage, Transport
+from pointsman_client.redis_streams import RedisStreamsTransport
 from pointsman_ctl.servers.dead_letters import DeadLetters
 from pointsman_ctl.servers.letter_replay import (
     REPLAY_OF,
+    Addressed,
+    ConcurrentRunError,
     Destinations,
     Pace,
+    RecordedSender,
     Replay,
     ReplayFailedError,
     Run,
     SentTo,
 )
 from pointsman_ctl.servers.letter_selection import Selection
+from pointsman_ctl.servers.number_ranges import NumberRange
+from pointsman_ctl.servers.replay_record import ReplayEntry, to_body
 from pointsman_ctl.servers.stored_messages import outgoing
+from tests.kit.access_tokens import TokenFolder
 from tests.kit.agent.group_clients import follows_pins, reads
+from tests.kit.broker.redis.process import redis_process
 from tests.kit.broker.rocketmq.fake_broker import Answer
 from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import remoting_peer
 from tests.kit.broker.under_test import BORN_AT
 from tests.kit.ctl.both_brokers import SECONDS, BothBrokers, both_brokers
-from tests.kit.ctl.command import ctl
+from tests.kit.ctl.command import Ended, ctl
 from tests.kit.ctl.fleet import a_fleet
+from tests.kit.name_server import wire as wire_of
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.scripted_routes import refused_addr
 from tests.kit.waiting import InstantClock
 
 pytestmark = pytest.mark.redis
 
 GROUP, DLQ, RETRY = "billing", "%DLQ%billing", "%RETRY%billing"
-RECORD = "%RETRY%%DLQ%billing"
+RECORD = "%RETRY%CID_RMQ_SYS_POINTSMAN_DLQ_billing"
 of_both = pytest.mark.parametrize("name", ["red", "rocket"])
 
 
@@ -53,6 +68,11 @@ async def brokers(tmp_path: Path) -> AsyncIterator[BothBrokers]:
 
 
 async def die(brokers: BothBrokers, name: str, *bodies: bytes, **fields: Any) -> None:
+    """Store dead letters as the client does."""
+    await die_at(brokers.transports[name], brokers.addrs[name], name, *bodies, **fields)
+
+
+async def die_at(transport: Transport, addr: str, name: str, *bodies: bytes, **fields: Any) -> None:
     """Store dead letters as the client does."""
     message: dict[str, Any] = {each: fields.pop(each) for each in ("tags", "keys", "properties") if each in fields}
     for number, body in enumerate(bodies):
@@ -65,7 +85,7 @@ async def die(brokers: BothBrokers, name: str, *bodies: bytes, **fields: Any) ->
             error=fields.get("error", "ValueError: no price"),
         )
         queue = MessageQueue(DLQ, "c1", name, 0)
-        await brokers.transports[name].send(brokers.addrs[name], queue, [letter], timeout_seconds=SECONDS)
+        await transport.send(addr, queue, [letter], timeout_seconds=SECONDS)
 
 
 async def stored(brokers: BothBrokers, name: str, topic: str, queue_id: int = 0) -> list[ReceivedMessage]:
@@ -203,14 +223,16 @@ async def test_a_batch_that_was_not_recorded_is_sent_again_and_no_other(brokers:
     await replay(brokers)
     entries = await stored(brokers, "red", RECORD)
     assert [json.loads(each.body)["numbers"] for each in entries] == [
+        [],
         [[0, 0]],
+        [],
         [[1, 1]],
         [[2, 33]],
         [[34, 65]],
         [[66, 97]],
         [[98, 99]],
     ]
-    await brokers.redis.command("XDEL", f"{RECORD}:queue:0", *(f"0-{each}" for each in (4, 5, 6)))
+    await brokers.redis.command("XDEL", f"{RECORD}:queue:0", *(f"0-{each}" for each in (6, 7, 8)))
     assert await not_replayed(brokers) == list(range(34, 100))
     assert (await replay(brokers))["plan"]["brokers"][0]["selected"] == 66
     sent = [each.body for each in await stored(brokers, "red", RETRY)]
@@ -228,9 +250,44 @@ async def test_two_runs_notice_each_other(brokers: BothBrokers, name: str) -> No
         await messages.send(queue.record, [outgoing(Message(RECORD, json.dumps(entry).encode()))])
         run = Run("own", "alice@host", Pace(None, SystemClock()), lambda _: None)
         destinations = Destinations(messages, GROUP, SentTo.GROUP)
-        with pytest.raises(ReplayFailedError, match="sent 1, then: bob@host replays the same messages"):
+        with pytest.raises(ReplayFailedError, match="sent 0, then: bob@host replays the same messages"):
             await Replay(messages, letters, queue, destinations, run, SystemClock()).run(Selection())
-    assert len(await stored(brokers, name, RETRY)) == 1
+    assert await stored(brokers, name, RETRY) == []
+
+
+async def test_a_run_that_is_overtaken_stops_with_its_first_batch(brokers: BothBrokers) -> None:
+    await die(brokers, "red", *(b"%d" % each for each in range(40)))
+    other = ReplayEntry("other", "bob@host", "queue 0", (NumberRange(5, 5),))
+    async with brokers.invocation().stored_messages() as messages:
+        letters = DeadLetters(messages, GROUP)
+        queue = await letters.of_queue((await letters.queues())[0])
+        sent: list[int] = []
+        run = Run("own", "alice@host", Pace(None, SystemClock()), sent.append)
+        sender = RecordedSender(messages, letters, run, source="queue 0", record=queue.record, end=queue.record_end)
+        held = await Destinations(messages, GROUP, SentTo.GROUP).of((await stored(brokers, "red", DLQ))[0], queue)
+        batch = [Addressed(number, held, outgoing(Message("orders", b"1"))) for number in range(3)]
+        await sender.send(batch[:1])
+        await messages.send(queue.record, [outgoing(Message(RECORD, to_body(other)))])
+        with pytest.raises(ConcurrentRunError, match="bob@host"):
+            await sender.send(batch[1:])
+    assert sent == [1]
+    assert await not_replayed(brokers) == [3, 4, *range(6, 40)]
+
+
+async def test_nothing_is_sent_if_the_record_cannot_be_written(brokers: BothBrokers) -> None:
+    await die(brokers, "rocket", b"one")
+    send = brokers.rocketmq.handlers[Request.SEND_MESSAGE_V2]
+
+    def without_the_record(command: Command, body: bytes) -> Any:
+        if command.ext["b"] == RECORD:
+            return Answer(Code.NO_PERMISSION, remark="no permission for the record")
+        return send(command, body)
+
+    brokers.rocketmq.handlers[Request.SEND_MESSAGE_V2] = without_the_record
+    failed = await brokers.ctl("dlq", "replay", GROUP, "--yes")
+    assert failed.code == 1
+    assert "no permission for the record" in failed.err
+    assert await stored(brokers, "rocket", RETRY) == []
 
 
 async def test_a_broker_that_fails_stops_its_own_part_alone(brokers: BothBrokers) -> None:
@@ -388,3 +445,69 @@ async def test_nothing_is_sent_to_a_retry_topic_that_no_member_reads() -> None:
             assert f"no member of group {group} reads its retry topic" in refused.err
             assert (await fleet.ctl("dlq", "replay", group, "--to", "topic", "--yes")).code == 0
         assert (await fleet.ctl("dlq", "replay", "concurrent", "--yes")).code == 0
+
+
+GRANTS = (
+    Grant(identity="red", role="broker", cluster="c1", broker_name="red"),
+    Grant(identity="shop", role="client"),
+    Grant(identity="cashier", role="client", group=GROUP),
+    Grant(identity="other", role="client", group="other"),
+    Grant(identity="guest", role="viewer"),
+    Grant(identity="ops", role="admin"),
+)
+
+
+async def test_what_each_role_may_do(tmp_path: Path) -> None:
+    tokens = TokenFolder(tmp_path, *(grant.identity for grant in GRANTS))
+    async with (
+        running_name_server(access=tokens.settings(*GRANTS)) as server,
+        redis_process(tmp_path / "redis") as redis,
+        grpc.aio.insecure_channel(server.addr) as channel,
+        refused_addr() as agent,
+    ):
+        request = wire_of.registration(
+            wire_of.topic("orders", 1),
+            wire_of.topic(DLQ, 1),
+            who=wire_of.identity("red", addr=redis.addr),
+            agent_addr=agent,
+        )
+        await RegistrationServiceStub(channel).RegisterBroker(request, metadata=tokens.header("red"))
+
+        async def run(who: str, *arguments: str) -> Ended:
+            file = tmp_path / who
+            file.write_text(tokens.tokens[who])
+            return await ctl("--namesrv", server.addr, "--token-file", str(file), *arguments)
+
+        transport = RedisStreamsTransport()
+        await die_at(transport, redis.addr, "red", *(b"%d" % number for number in range(9)))
+        codes: dict[str, tuple[int | None, ...]] = {}
+        for number, who in enumerate(("red", "shop", "cashier", "other", "guest", "ops")):
+            one = f"id=id-red-{(b'%d' % number).hex()}"
+            ended = [
+                await run(who, "dlq", "list"),
+                await run(who, "dlq", "show", GROUP),
+                await run(who, "dlq", "replay", GROUP, "--select", one, "--yes"),
+            ]
+            codes[who] = tuple(each.code for each in ended)
+            assert ("rejected by" in ended[-1].err) is bool(ended[-1].code), ended[-1]
+            held = await transport.max_offset(redis.addr, MessageQueue(RETRY, "c1", "red", 0), timeout_seconds=SECONDS)
+            assert held == [each[-1] for each in codes.values()].count(0)
+        await transport.close()
+    shows, changes = (0, 0, 1), (0, 0, 0)
+    assert codes == {"red": shows, "guest": shows, "other": shows, "shop": changes, "cashier": changes, "ops": changes}
+
+
+async def test_brokers_that_are_down_are_named_as_not_counted(brokers: BothBrokers) -> None:
+    await die(brokers, "red", b"one")
+    health = BrokerHealth(status=PROBE_STATUS_FAILING, ever_passed=True)
+    out = wire_of.registration(wire_of.topic("%DLQ%other", 1), who=wire_of.identity("out"), health=health)
+    async with grpc.aio.insecure_channel(brokers.name_server.addr) as channel:
+        await RegistrationServiceStub(channel).RegisterBroker(out)
+    listed = await brokers.ctl("-o", "json", "dlq", "list")
+    assert listed.code == 1
+    assert [group["stored"] for group in listed.document["groups"]] == [1]
+    warned = "1 broker not counted: c1/out/0 OUT (its messages cannot be read)"
+    for ended in (listed, await brokers.ctl("dlq", "show", GROUP), await brokers.ctl("dlq", "export", GROUP, "-")):
+        assert warned in ended.err
+    replayed = await brokers.ctl("dlq", "replay", GROUP, "--yes")
+    assert (replayed.code, warned in replayed.err) == (0, True)

@@ -59,8 +59,8 @@ def test_another_message_in_its_topic_is_not_an_entry(body: bytes) -> None:
 
 
 def test_the_topic_of_a_long_group_has_a_valid_name_that_no_other_group_has() -> None:
-    assert record_topic("billing") == "%RETRY%%DLQ%billing"
-    long = ["g" * 115, "g" * 116, "g" * 119 + "a", "g" * 119 + "b"]
+    assert record_topic("billing") == "%RETRY%CID_RMQ_SYS_POINTSMAN_DLQ_billing"
+    long = ["g" * 94, "g" * 95, "g" * 119 + "a", "g" * 119 + "b"]
     topics = [record_topic(group) for group in long]
     assert len(set(topics)) == len(long)
     assert [name_problem(topic) for topic in topics] == [None] * len(long)
