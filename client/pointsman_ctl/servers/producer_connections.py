@@ -21,6 +21,8 @@ from pointsman_client.rocketmq import Link
 
 WRITES = frozenset({"xadd", "exec", "wait", "waitaof"})
 """The last command of a connection that sends: XADD, alone or in MULTI, then perhaps the wait for replicas or disk."""
+INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
+"""Group that every client of RocketMQ has, consumers too, to send failed messages back."""
 MAX_REMARK = 300
 
 
@@ -73,13 +75,14 @@ def _of_group(group: str, body: bytes) -> Iterator[Sender]:
 
 def _of_all_groups(body: bytes, *, now: float) -> Iterator[Sender]:
     table = to_object(read_object(body).get("data"), "data")
-    for group in table:
+    for group in table.keys() - {INNER_PRODUCER}:
         for producer in list_of(table, group):
             each = to_object(producer, group)
             at = number_of({"lastUpdateTimestamp": 0, **each}, "lastUpdateTimestamp", most=2**63 - 1) / 1000
             idle = max(0.0, now - at) if at else None
-            # remoteIP has the port, too.
-            yield Sender(text_of(each, "clientId"), text_of(each, "remoteIP"), group, _client(each), idle_seconds=idle)
+            # It has the port, too, and Java's mark of an address that was not resolved.
+            addr = text_of(each, "remoteIP").removeprefix("/")
+            yield Sender(text_of(each, "clientId"), addr, group, _client(each), idle_seconds=idle)
 
 
 def _client(each: Mapping[str, object]) -> str:

@@ -21,14 +21,16 @@ JAVA = {"clientId": "10.0.0.9@7", "language": "JAVA", "version": 479}
 
 def everyone(*groups: str) -> Answer:
     at = int(1_000 * (time.time() - 90))
-    producer = {**JAVA, "remoteIP": "10.0.0.9:4711", "lastUpdateTimestamp": at}
+    producer = {**JAVA, "remoteIP": "/10.0.0.9:4711", "lastUpdateTimestamp": at}
     return Answer(body=json.dumps({"data": {group: [producer] for group in groups}}).encode())
 
 
 @pytest.fixture
 async def brokers(tmp_path: Path) -> AsyncIterator[BothBrokers]:
     async with both_brokers(tmp_path) as found:
-        found.rocketmq.answers[Request.GET_ALL_PRODUCER_INFO] = everyone("b-service", "a-service")
+        found.rocketmq.answers[Request.GET_ALL_PRODUCER_INFO] = everyone(
+            "b-service", "a-service", "CLIENT_INNER_PRODUCER"
+        )
         yield found
 
 
