@@ -53,8 +53,8 @@ def options(ctx: click.Context) -> None:
     `route`, `topics`, `clusters` and `watch` query the first name server in the list that responds. All others, and
     `route --at`, query or change every name server in the list, because name servers share nothing. Commands for
     consumer groups query the agents that the name servers know; `groups`, `group` and `offsets` query RocketMQ brokers
-    themselves, as `messages` does. With rocketmq:// addresses only these, `route`, `topics` and `clusters` work;
-    `diff` compares with them.
+    themselves, as `messages` and `producers` do. With rocketmq:// addresses only these, `route`, `topics` and
+    `clusters` work; `diff` compares with them.
 
     \b
     Exit codes:
@@ -108,6 +108,7 @@ TASKS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("topics", "route_commands", "List topic names, one per line."),
             Entry("route", "route_commands", "Show the queues and brokers of TOPIC."),
             Entry("messages", "message_commands", "Look at messages, find, send and probe them."),
+            Entry("producers", "producer_commands", "List the producers that are connected to TOPIC's brokers."),
             Entry("watch", "watch_command", "Print the route of each TOPIC, then every change."),
             Entry("wait", "wait_command", "Wait for a route, a broker's state, or READY name servers."),
             Entry("watchers", "broker_commands", "List the clients that watch TOPIC at each server."),

@@ -167,3 +167,19 @@ async def test_a_probe_goes_through_every_queue_and_leaves_no_group(broker: Real
     progress = await asyncio.to_thread(broker.mq.admin, "consumerProgress")
     assert "TOOLS_CONSUMER" not in progress
     assert PROBE_TOPIC not in progress
+
+
+async def test_a_java_producer_is_listed_with_its_group(broker: RealBroker) -> None:
+    producer = broker.client(broker.mq.producer(SENT, 1_000_000))
+    await asyncio.to_thread(
+        until, lambda: any(line.startswith("sent ") for line in producer.said()), seconds=60, what="a message"
+    )
+    listed = await broker.ctl("-o", "json", "producers", SENT)
+    assert listed.code == 0, listed.err
+    (java,) = listed.document["brokers"][0]["producers"]
+    assert java["client"].startswith("JAVA ")
+    of_group = await broker.ctl("-o", "json", "producers", SENT, "--group", java["group"])
+    (same,) = of_group.document["brokers"][0]["producers"]
+    assert (same["clientId"], same["addr"]) == (java["clientId"], java["addr"])
+    absent = await broker.ctl("producers", SENT, "--group", "absent")
+    assert (absent.code, absent.out) == (0, "no producer is connected\n")

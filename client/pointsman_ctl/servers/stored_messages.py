@@ -41,6 +41,7 @@ from pointsman_client.rocketmq import (
     view_message,
 )
 from pointsman_ctl.servers.name_servers import PointsmanNameServer, name_servers
+from pointsman_ctl.servers.producer_connections import Sender, redis_senders, rocketmq_senders
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
 from pointsman_ctl.servers.server_calls import To, query_first
 
@@ -244,6 +245,19 @@ class StoredMessages:
             return found
         viewed = await view_message(link, held.queue, message_id, timeout_seconds=seconds)
         return [] if viewed is None or viewed.queue.topic != held.queue.topic else [viewed]
+
+    async def senders(self, held: HeldQueue, group: str = "") -> list[Sender]:
+        """Return the producers that are connected to the broker of a queue; ``group``: a producer group of RocketMQ."""
+        seconds = self._timeout_seconds
+        if held.kind is BrokerKind.ROCKETMQ:
+            return await rocketmq_senders(self._link(held.addr), group, seconds=seconds)
+        redis = self._redis
+        try:
+            return await redis_senders(
+                held.addr, username=redis.username, password=redis.password, ssl=redis.ssl, seconds=seconds
+            )
+        except ImportError:
+            raise RedisPackageMissingError from None
 
     async def send(self, held: HeldQueue, messages: Sequence[OutgoingMessage]) -> SendReceipt:
         """Append messages to a queue, in their order, all or none; nothing is sent a second time.
