@@ -121,7 +121,7 @@ TASKS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("groups", "group_commands", "List consumer groups."),
             Entry("group", "group_commands", "Show the members of a consumer group."),
             Entry("queues", "queue_commands", "List the busiest topics and queues, and what to do."),
-            Entry("offsets", "offset_commands", "Show committed offsets and lag of consumer groups."),
+            Entry("offsets", "offset_commands", "Show and reset committed offsets of consumer groups."),
             Entry("locks", "offset_commands", "Show the queue locks of consumers."),
             Entry("pin", "pin_commands", "Assign queues of GROUP to some members for a time."),
             Entry("unpin", "pin_commands", "End the pins of GROUP; all members share its queues again."),

@@ -24,6 +24,7 @@ import pointsman_report.cli
 from pointsman.daemon.access.access_settings import Grant
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman_agent.config import TopicRow
+from pointsman_ctl.options.command_options import DefaultCommandGroup
 from pointsman_namesrv.config import AddressServerConfig, RemotingConfig, ServerConfig
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +110,11 @@ def test_no_page_has_a_loop_that_may_never_end_or_ends_a_job_by_its_number() -> 
         assert not re.search(r"\b(until|while) .*; *do\b|\bkill (-\w+ )?%", page), path
 
 
+def default_of(group: DefaultCommandGroup) -> click.Command:
+    """What a group does without the name of a command."""
+    return next(iter(group.commands.values()))
+
+
 def check_options(where: str, name: str, words: list[str]) -> None:
     """Follow the subcommands of one call, and find each of its options in one of them."""
     command, known = PROGRAMS[name], set[str]()
@@ -119,6 +125,10 @@ def check_options(where: str, name: str, words: list[str]) -> None:
             known |= {option for parameter in command.params for option in parameter.opts}
         elif word.startswith("-"):
             assert word.partition("=")[0] in known, f"{where}: {name} has no option {word}"
+        if isinstance(command, DefaultCommandGroup):
+            known |= {option for parameter in default_of(command).params for option in parameter.opts}
+    if isinstance(command, DefaultCommandGroup):
+        command = default_of(command)
     assert not isinstance(command, click.Group) or name not in {"pointsmanctl", "pointsman-report"}, f"{where}: {words}"
 
 

@@ -6,9 +6,11 @@ over.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -18,7 +20,12 @@ from tests.kit.waiting import until
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(300)]
 
 PAGE = "operating-messages.md"
-SECTIONS = {"Look before you act", "A poison message"}
+SECTIONS = {
+    "Look before you act",
+    "A poison message",
+    "A backlog to skip",
+    "A wrong deploy, to replay from a time",
+}
 """Those with a test."""
 
 SEND = """
@@ -80,6 +87,25 @@ async def main():
 """
 
 
+CONSUME = """
+import asyncio
+from pointsman_client import ConsumeFrom, PushConsumer
+from pointsman_client.redis_streams import RedisStreamsTransport
+
+async def listener(message):
+    print("got", message.body.decode(), flush=True)
+
+async def main():
+    async with PushConsumer(
+        "127.0.0.1:9876", group="billing", subscriptions={"orders": "*"}, listener=listener,
+        transport=RedisStreamsTransport, consume_from=ConsumeFrom.FIRST_OFFSET,
+    ):
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """One fleet for all sections; each has its own groups and keys."""
@@ -135,3 +161,46 @@ def test_a_poison_message(here: Fleet) -> None:
     assert "three" not in left
     assert "processed 4711 4713 4714\n" in here.run_python(REPAIRED)
     assert here.run("pointsmanctl changes").count("replay of dead letters of group billing") == 2
+
+
+@contextlib.contextmanager
+def consumer(here: Fleet) -> Iterator[Callable[[], list[str]]]:
+    """A consumer of ``billing`` as a process; gives what it has printed."""
+    script, log = here.folder / "consumer.py", here.folder / "consumer.log"
+    script.write_text(here.exchanged(CONSUME), encoding="utf-8")
+    log.unlink(missing_ok=True)
+    with here.shell(f"exec python {script} > {log} 2>&1") as process:
+        try:
+            yield lambda: re.findall(r"^got (.+)$", log.read_text(), re.MULTILINE) if log.exists() else []
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+def lag(here: Fleet) -> int:
+    """Unread messages of ``billing``."""
+    (total,) = json.loads(here.run("pointsmanctl -o json offsets billing"))["totals"]
+    return int(total["lag"])
+
+
+def test_a_backlog_to_skip(here: Fleet) -> None:
+    send(here, 10)
+    with consumer(here) as got:
+        until(lambda: got() and lag(here) == 0, seconds=60)
+    send(here, 20)
+    behind, skipped, after = paste(here, "A backlog to skip")
+    assert re.search(r"^billing +4 +20 ", behind, re.MULTILINE)
+    assert "4 of 4 queues of orders get another offset, 20 messages skipped; group billing has no member" in skipped
+    assert "home/broker-a/0: 4 queues reset" in skipped
+    assert re.search(r"^billing +4 +0 ", after, re.MULTILINE)
+    assert "offsets of group billing in topic orders" in after
+
+
+def test_a_wrong_deploy_to_replay_from_a_time(here: Fleet) -> None:
+    with consumer(here) as got:
+        until(lambda: lag(here) == 0, seconds=60)
+        read = len(got())
+        plan, _ = paste(here, "A wrong deploy, to replay from a time")
+        again = int(re.findall(r"(\d+) messages read again", plan)[0])
+        assert again > 0
+        until(lambda: len(got()) >= read + again, seconds=60)

@@ -112,6 +112,24 @@ def of_agents(command: Callable[..., int]) -> Callable[..., int]:
     return chosen
 
 
+def of_masters(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options --agent and --cluster to a change of what brokers hold, which receives them as ``choice``.
+
+    Masters that are OUT are changed, too, because they return as they are. Departed ones are not.
+    """
+
+    @agent_option
+    @in_cluster
+    @functools.wraps(command)
+    def chosen(*arguments: object, addrs: tuple[str, ...], cluster: str, **options: object) -> int:
+        if addrs and cluster:
+            raise click.UsageError("--agent cannot be combined with --cluster")
+        choice = AgentChoice(addrs, cluster, absent=frozenset({"OUT"}))
+        return command(*arguments, choice=choice, **options)
+
+    return chosen
+
+
 def of_every_agent(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options --agent and --cluster to a change, which receives them as ``choice``, with replicas.
 

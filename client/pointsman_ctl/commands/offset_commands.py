@@ -1,4 +1,4 @@
-"""Queue locks and committed offsets at the agents: the commands ``locks`` and ``offsets``."""
+"""Queue locks and committed offsets at the agents: the commands ``locks`` and ``offsets show``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from pointsman_ctl.commands.agent_round import (
     to_agents_document,
 )
 from pointsman_ctl.commands.group_commands import complete_groups, fail_unknown_group
-from pointsman_ctl.options.command_options import read_name
+from pointsman_ctl.commands.offset_reset_commands import clone, reset, skip
+from pointsman_ctl.options.command_options import DefaultCommandGroup, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
 from pointsman_ctl.servers.found_agents import Agent
@@ -69,12 +70,26 @@ def locks(invocation: Invocation, group: str, choice: AgentChoice) -> int:
     return finish(invocation, result, to_locks_document(result), locks_parts(result.received))
 
 
-@click.command()
+@click.group(cls=DefaultCommandGroup)
+def offsets() -> None:
+    """Show and reset committed offsets of consumer groups.
+
+    `offsets` and `offsets GROUP` are short for `offsets show`.
+
+    \b
+    Examples:
+      pointsmanctl offsets billing
+      pointsmanctl offsets reset billing orders --to 90m --dry-run
+      pointsmanctl offsets skip billing orders
+    """
+
+
+@offsets.command("show")
 @click.argument("group", required=False, callback=read_name, shell_complete=complete_groups)
 @click.option("--retry", is_flag=True, help="Show empty queues of retry topics too.")
 @of_agents
 @pass_invocation
-def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: bool) -> int:
+def show(invocation: Invocation, group: str, choice: AgentChoice, *, retry: bool) -> int:
     """Show committed offsets and lag of consumer groups.
 
     Of all groups, or of GROUP. COMMITTED is the offset of the next message to read, MAX that after the last message,
@@ -99,9 +114,9 @@ def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: b
 
     \b
     Examples:
-      pointsmanctl offsets billing
-      pointsmanctl offsets
-      pointsmanctl -o json offsets billing | jq '.totals[0].lag'
+      pointsmanctl offsets show billing
+      pointsmanctl offsets show
+      pointsmanctl -o json offsets show billing | jq '.totals[0].lag'
     """
     result = query_agents(
         agent_and_broker_round(invocation, choice), lambda server, deadline: server.list_offsets(group, deadline)
@@ -114,6 +129,11 @@ def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: b
     shown = rows if retry else without_empty_retries(rows)
     parts = offsets_parts(shown, totals, folded=len(rows) - len(shown))
     return finish(invocation, result, document, parts, unknown=unknown_ends(rows, result.found.absent))
+
+
+offsets.add_command(reset)
+offsets.add_command(skip)
+offsets.add_command(clone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,14 +106,14 @@ def read_progress(group: str, body: bytes) -> list[offsets_wire.QueueProgress]:
             ),
             max_offset=number_of(offsets, "brokerOffset", most=2**63 - 1),
         )
-        for queue, offsets in _table(body, "offsetTable")
+        for queue, offsets in object_table(body, "offsetTable")
         if offsets.get("consumerOffset") != -1
     ]
 
 
 def read_broker_names(body: bytes) -> frozenset[str]:
     """Read the broker names of the queues in offsets of a group, as clients name these queues. Raises BadBodyError."""
-    return frozenset(_text(queue, "brokerName") for queue, _ in _table(body, "offsetTable"))
+    return frozenset(_text(queue, "brokerName") for queue, _ in object_table(body, "offsetTable"))
 
 
 def read_running_info(
@@ -127,7 +127,7 @@ def read_running_info(
     if len(body) > MAX_RUNNING_INFO_BYTES:
         raise BadBodyError(f"the body has {len(body)} bytes, at most {MAX_RUNNING_INFO_BYTES} are read")
     caches = {}
-    for queue, facts in _table(body, "mqTable"):
+    for queue, facts in object_table(body, "mqTable"):
         # "droped" is RocketMQ's spelling up to 4.9 and of fastjson's property.
         if _text(queue, "brokerName") not in broker_names or facts.get("droped") or facts.get("dropped"):
             continue
@@ -142,7 +142,8 @@ def read_running_info(
     return caches
 
 
-def _table(body: bytes, name: str) -> Iterator[tuple[Object, Object]]:
+def object_table(body: bytes, name: str) -> Iterator[tuple[Object, Object]]:
+    """Read a map whose keys are objects. Raises BadBodyError."""
     start = re.search(rb'"%b"\s*:\s*\{\s*' % name.encode(), body)
     if start is None:
         raise BadBodyError(f"the body {shown(body[:MAX_SHOWN])} has no {name}")

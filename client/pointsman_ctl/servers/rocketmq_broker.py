@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import TypeVar
 
 import grpc
@@ -54,6 +55,10 @@ _MAX_REMARK = 300
 _JAVA = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z])|, [\w.$<>]+\(\w+\.java:\d+\)\s*$")
 """Package and place of an exception in a remark (``UtilAll.exceptionSimpleDesc``)."""
 _NO_MEMBERS = {Code.CONSUMER_NOT_ONLINE, Code.SUBSCRIPTION_GROUP_NOT_EXIST}
+_STATUS: Mapping[int, grpc.StatusCode] = {
+    Code.TOPIC_NOT_EXIST: grpc.StatusCode.NOT_FOUND,
+    Code.REQUEST_CODE_NOT_SUPPORTED: grpc.StatusCode.UNIMPLEMENTED,
+}
 T = TypeVar("T")
 _NAMES = {code.value: code.name for code in Code}
 
@@ -75,11 +80,11 @@ class RocketmqBroker:
 
     async def list_groups(self, deadline: float, *, with_loads: bool = False) -> wire.ListGroupsResponse:
         """Return the groups with members; ``with_loads``: and their lag, and groups with unread messages alone."""
-        names = await self._group_names(deadline)
-        found = await self._of_each(names, lambda group: self.group(group, deadline))
+        names = await self.group_names(deadline)
+        found = await self.of_each(names, lambda group: self.group(group, deadline))
         lags: dict[str, int] = {}
         if with_loads:
-            known = await self._of_each(names, lambda group: self._lag(group, deadline))
+            known = await self.of_each(names, lambda group: self._lag(group, deadline))
             lags = {name: lag for name, lag in known.items() if lag is not None}
         summaries = [
             wire.GroupSummary(
@@ -100,10 +105,10 @@ class RocketmqBroker:
 
     async def group(self, group: str, deadline: float) -> AgentGroup:
         """Return one group."""
-        body = await self._request(Request.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}, deadline)
+        body = await self.request(Request.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}, deadline)
         if body is None:
             return AgentGroup(None)
-        with self._bad_bodies(Request.GET_CONSUMER_CONNECTION_LIST):
+        with self.bad_bodies(Request.GET_CONSUMER_CONNECTION_LIST):
             return AgentGroup(*read_connections(group, body), has_retry_subscription=reads_retries(group, body))
 
     async def group_queues(self, group: str, deadline: float) -> AgentQueues:
@@ -112,7 +117,7 @@ class RocketmqBroker:
         The broker passes each client's request on to the client, which changes nothing at either.
         """
         body, connected = await asyncio.gather(self._consume_stats(group, deadline), self.group(group, deadline))
-        with self._bad_bodies(Request.GET_CONSUME_STATS):
+        with self.bad_bodies(Request.GET_CONSUME_STATS):
             progress, names = read_progress(group, body), read_broker_names(body)
         return AgentQueues(
             wire.ListGroupQueuesResponse(
@@ -161,51 +166,57 @@ class RocketmqBroker:
         self, group: str, client_id: str, names: Collection[str], deadline: float
     ) -> Mapping[tuple[str, int], QueueCache]:
         ext = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "false"}
-        body = await self._request(Request.GET_CONSUMER_RUNNING_INFO, ext, deadline)
-        with self._bad_bodies(Request.GET_CONSUMER_RUNNING_INFO):
+        body = await self.request(Request.GET_CONSUMER_RUNNING_INFO, ext, deadline)
+        with self.bad_bodies(Request.GET_CONSUMER_RUNNING_INFO):
             return read_running_info(client_id, body or b"", broker_names=names, now=time.time())
 
     async def list_offsets(self, group: str, deadline: float) -> offsets_wire.ListOffsetsResponse:
         """Return the offsets of a group, or of all groups if it is empty."""
-        groups = [group] if group else await self._group_names(deadline)
-        found = await self._of_each(groups, lambda name: self._progress(name, deadline))
+        groups = [group] if group else await self.group_names(deadline)
+        found = await self.of_each(groups, lambda name: self.progress(name, deadline))
         return offsets_wire.ListOffsetsResponse(progress=[each for progress in found.values() for each in progress])
 
     async def _lag(self, group: str, deadline: float) -> int | None:
         """Return the number of unread messages; None: not known, or the broker does not report it in time."""
         try:
-            progress = await self._progress(group, deadline)
+            progress = await self.progress(group, deadline)
         except PointsmanError:
             return None
         return sum(max(0, each.max_offset - each.committed.offset) for each in progress) if progress else None
 
-    async def _progress(self, group: str, deadline: float) -> list[offsets_wire.QueueProgress]:
-        body = await self._consume_stats(group, deadline)
-        with self._bad_bodies(Request.GET_CONSUME_STATS):
+    async def progress(self, group: str, deadline: float, *, topic: str = "") -> list[offsets_wire.QueueProgress]:
+        """Return the offsets of a group, of all its topics or of one."""
+        body = await self._consume_stats(group, deadline, topic=topic)
+        with self.bad_bodies(Request.GET_CONSUME_STATS):
             return read_progress(group, body)
 
-    async def _consume_stats(self, group: str, deadline: float) -> bytes:
-        ext = {"consumerGroup": group, "topic": ""}
-        body = await self._request(Request.GET_CONSUME_STATS, ext, deadline)
+    async def _consume_stats(self, group: str, deadline: float, *, topic: str = "") -> bytes:
+        ext = {"consumerGroup": group, "topic": topic}
+        body = await self.request(Request.GET_CONSUME_STATS, ext, deadline)
         return NO_QUEUES if body is None else body
 
-    async def _group_names(self, deadline: float) -> list[str]:
-        body = await self._request(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}, deadline)
-        with self._bad_bodies(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
+    async def group_names(self, deadline: float) -> list[str]:
+        """Return the names of all groups, sorted."""
+        body = await self.request(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}, deadline)
+        with self.bad_bodies(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
             return read_groups(body or b"{}")
 
-    async def _of_each(self, groups: Sequence[str], query: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+    async def of_each(self, groups: Sequence[str], query: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+        """Query each group, a few at a time."""
+
         async def one(group: str) -> T:
             async with self._concurrency:
                 return await query(group)
 
         return dict(zip(groups, await asyncio.gather(*map(one, groups)), strict=True))
 
-    async def _request(self, code: Request, ext: Mapping[str, str], deadline: float) -> bytes | None:
-        """Return the body; None: the group has no members."""
+    async def request(
+        self, code: IntEnum, ext: Mapping[str, str], deadline: float, *, is_read: bool = True
+    ) -> bytes | None:
+        """Return the body of the response; None: the group has no members. ``is_read``: it changes nothing."""
         seconds = max(0.0, deadline - asyncio.get_running_loop().time())
         try:
-            response = await self._link.request(code, ext, timeout_seconds=seconds, is_read=True)
+            response = await self._link.request(code, ext, timeout_seconds=seconds, is_read=is_read)
         except BrokerTimeoutError as error:
             raise BrokerFailedError(self.addr, grpc.StatusCode.DEADLINE_EXCEEDED, error.message) from error
         except BrokerUnreachableError as error:
@@ -218,11 +229,13 @@ class RocketmqBroker:
             message = f"{code.name} ({code}): {_NAMES.get(command.code, 'response code')} {command.code}: {reason}"
             if is_denied(command.code, command.remark):
                 raise BrokerDeniedError(self.addr, grpc.StatusCode.PERMISSION_DENIED, message, ErrorDetails())
-            raise RequestRejectedError(self.addr, grpc.StatusCode.FAILED_PRECONDITION, message, ErrorDetails())
+            status = _STATUS.get(command.code, grpc.StatusCode.FAILED_PRECONDITION)
+            raise RequestRejectedError(self.addr, status, message, ErrorDetails())
         return response.body
 
     @contextmanager
-    def _bad_bodies(self, code: Request) -> Iterator[None]:
+    def bad_bodies(self, code: IntEnum) -> Iterator[None]:
+        """Raise BrokerFailedError for a response to ``code`` that cannot be read."""
         try:
             yield
         except BadBodyError as error:
