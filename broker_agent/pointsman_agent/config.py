@@ -489,9 +489,7 @@ class AgentConfig:
             )
         if self.broker.replica_id and self.probe.kind != "redis":
             yield f"broker.replica_id: needs probe.kind 'redis', which reports the role, not {self.probe.kind!r}"
-        yield from self.access.unauthenticated(
-            has_certificates=self.tls.requires_certificates, has_remoting=False, has_groups=True
-        )
+        yield from self.access.unauthenticated(has_certificates=self.tls.requires_certificates, has_remoting=False)
 
     @property
     def redis_login(self) -> tuple[str, str, str]:

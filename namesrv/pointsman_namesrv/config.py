@@ -416,7 +416,6 @@ class NameServerConfig:
         yield from self.access.unauthenticated(
             has_certificates=self.tls.requires_certificates,
             has_remoting=bool(self.remoting.listen),
-            has_groups=False,
         )
         listen, directory = self.monitoring.listen, self.snapshot.directory
         if listen == self.server.listen and not listen.endswith(":0"):

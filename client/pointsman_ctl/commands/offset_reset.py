@@ -165,7 +165,7 @@ def _is_chosen(wanted: ResetRequest, agent: Agent, position: QueuePosition) -> b
 
 def _check_names(wanted: ResetRequest, found: Mapping[Agent, TopicOffsets]) -> None:
     """Raise QueueNotFoundError for a name of no queue."""
-    from pointsman_ctl.commands.message_commands import QueueNotFoundError  # noqa: PLC0415  # imports much else
+    from pointsman_ctl.options.message_options import QueueNotFoundError  # noqa: PLC0415  # imports much else
 
     expected = [name for name, _ in wanted.expected if name is not None]
     for name in (*wanted.queues, *(name for name, _ in wanted.target.each), *expected):

@@ -2391,7 +2391,7 @@ class RecordChangeRequest(_message.Message):
     topic: _builtins.str
     """Topic; empty: none, or several."""
     group: _builtins.str
-    """Consumer group; empty: none."""
+    """Consumer group; empty: none. PERMISSION_DENIED for a client whose grants name other groups."""
     undo: _builtins.str
     """The command that restores the old value, at most 1,024 characters; empty: there is none."""
     by: _builtins.str

@@ -44,8 +44,9 @@ class Grant:
     broker_name: str = ""
     """For role broker: the broker name that it may write; `*`: every broker name of the cluster."""
     group: str = ""
-    """For role client, at agents: the consumer group that it may use, with its `%RETRY%` and `%DLQ%`; `*` at the end:
-    all groups that begin so. Empty: every group."""
+    """For role client: the consumer group that it may use, with its `%RETRY%` and `%DLQ%`; `*` at the end: all groups
+    that begin so. Empty: every group. At name servers: the group whose data it may change at brokers, by commands such
+    as `dlq replay`."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this row."""
@@ -110,11 +111,8 @@ class AccessSettings:
             if grant in self.grants[:index]:
                 yield f"grants[{index}]: is a duplicate of grants[{self.grants.index(grant)}]"
 
-    def unauthenticated(self, *, has_certificates: bool, has_remoting: bool, has_groups: bool) -> Iterator[str]:
-        """Rules between sections: grants without an authenticator would deny every call.
-
-        ``has_groups``: whether this daemon has consumer groups.
-        """
+    def unauthenticated(self, *, has_certificates: bool, has_remoting: bool) -> Iterator[str]:
+        """Rules between sections: grants without an authenticator would deny every call."""
         if self.grants and not self.tokens and not has_certificates:
             yield (
                 "access.grants: need an authenticator, else no caller has an identity: set access.tokens (a file of "
@@ -125,11 +123,6 @@ class AccessSettings:
                 yield (
                     f"access.grants[{index}].address: {grant.address!r} has no effect: addresses apply to RocketMQ's "
                     "port alone, and remoting.listen is empty"
-                )
-            if grant.group and not has_groups:
-                yield (
-                    f"access.grants[{index}].group: {grant.group!r} has no effect at a name server: "
-                    "set it in the configuration of the agents"
                 )
 
 

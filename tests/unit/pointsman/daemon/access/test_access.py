@@ -505,10 +505,8 @@ def test_sound_grants_have_no_problem() -> None:
 
 def test_grants_need_an_authenticator_and_tokens_need_grants() -> None:
     grants = AccessSettings(grants=(ADMIN,))
-    assert "need an authenticator" in "".join(
-        grants.unauthenticated(has_certificates=False, has_remoting=True, has_groups=True)
-    )
-    assert list(grants.unauthenticated(has_certificates=True, has_remoting=False, has_groups=True)) == []
+    assert "need an authenticator" in "".join(grants.unauthenticated(has_certificates=False, has_remoting=True))
+    assert list(grants.unauthenticated(has_certificates=True, has_remoting=False)) == []
     assert "has no effect without [[access.grants]]" in "".join(AccessSettings(tokens="x").problems())
     assert "grants[1]: is a duplicate of grants[0]" in list(
         AccessSettings(tokens="x", grants=(ADMIN, ADMIN)).problems()
@@ -517,13 +515,4 @@ def test_grants_need_an_authenticator_and_tokens_need_grants() -> None:
 
 def test_an_address_without_its_port_has_no_effect() -> None:
     settings = AccessSettings(tokens="x", grants=(Grant("client", address="10.0.0.0/8"),))
-    assert "has no effect" in "".join(
-        settings.unauthenticated(has_certificates=False, has_remoting=False, has_groups=True)
-    )
-
-
-def test_a_group_at_a_name_server_has_no_effect() -> None:
-    settings = AccessSettings(tokens="x", grants=(Grant("client", "app", group="billing*"),))
-    assert list(settings.unauthenticated(has_certificates=False, has_remoting=False, has_groups=True)) == []
-    [problem] = settings.unauthenticated(has_certificates=False, has_remoting=False, has_groups=False)
-    assert problem.startswith("access.grants[0].group: 'billing*' has no effect at a name server")
+    assert "has no effect" in "".join(settings.unauthenticated(has_certificates=False, has_remoting=False))
