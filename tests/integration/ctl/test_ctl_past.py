@@ -134,7 +134,7 @@ async def test_events_are_merged_over_name_servers_and_filtered(pair: Pair, caps
         ("MAINTENANCE_ON", "broker-b"): 2,
     }
     moments = [each["eventAt"] for each in every.document["events"]]
-    assert moments == sorted(moments)
+    assert moments == sorted(moments, key=datetime.fromisoformat)
     assert [line.split()[2] for line in text.splitlines()[1:]] == ["REGISTERED", "UNREGISTERED"]
     assert "only " in text
     filters = {
