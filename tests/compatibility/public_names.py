@@ -19,6 +19,7 @@ import pointsman_namesrv.__main__
 import pointsman_namesrv.observe.__main__
 import pointsman_report.cli
 from pointsman_ctl.command_line import cli
+from pointsman_ctl.options.command_options import DefaultCommandGroup
 
 PROGRAMS: dict[str, click.Command] = {
     "pointsmanctl": cli,
@@ -32,7 +33,10 @@ MODULES = (pointsman_client, pointsman_client.sync, pointsman_client.testing)
 
 def commands(words: str, command: click.Command) -> Iterator[tuple[str, list[str]]]:
     """Each command as it is typed, with its options."""
-    yield words, sorted(option for each in command.params for option in (*each.opts, *each.secondary_opts))
+    params = list(command.params)
+    if isinstance(command, DefaultCommandGroup):
+        params += next(iter(command.commands.values())).params  # what it does without the name of a command
+    yield words, sorted(option for each in params for option in (*each.opts, *each.secondary_opts))
     if isinstance(command, click.Group):
         for name, below in command.commands.items():
             yield from commands(f"{words} {name}", below)

@@ -16,7 +16,7 @@ from pointsman_ctl.commands.planned_change import PlannedChange, carry_out
 from pointsman_ctl.commands.server_changes import Outcome
 from pointsman_ctl.options.command_options import Consent
 from pointsman_ctl.options.invocation import Invocation
-from pointsman_ctl.options.message_options import QueueChoice
+from pointsman_ctl.options.message_options import QueueChoice, QueueNotFoundError
 from pointsman_ctl.options.offset_options import Target, TargetKind, is_of
 from pointsman_ctl.output.error_report import ErrorReport, failure_text
 from pointsman_ctl.output.offset_plan import OffsetPlan, QueueMove
@@ -165,8 +165,6 @@ def _is_chosen(wanted: ResetRequest, agent: Agent, position: QueuePosition) -> b
 
 def _check_names(wanted: ResetRequest, found: Mapping[Agent, TopicOffsets]) -> None:
     """Raise QueueNotFoundError for a name of no queue."""
-    from pointsman_ctl.options.message_options import QueueNotFoundError  # noqa: PLC0415  # imports much else
-
     expected = [name for name, _ in wanted.expected if name is not None]
     for name in (*wanted.queues, *(name for name, _ in wanted.target.each), *expected):
         if not any(

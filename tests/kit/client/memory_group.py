@@ -150,6 +150,9 @@ class MemoryGroup:
         self.commits_pass = asyncio.Event()
         """Cleared, a commit waits on its way."""
         self.commits_pass.set()
+        self.loads_pass = asyncio.Event()
+        """Cleared, what a load has read waits on its way."""
+        self.loads_pass.set()
         self.commits = 0
         self.unlocks = 0
         self.queries = 0
@@ -259,7 +262,9 @@ class _Offsets:
             return LoadedOffsets({}, dict.fromkeys(queues, _away()))
         offsets = {q: self._group.offsets[q] for q in queues if q in self._group.offsets}
         lower = {q: self._group.lower[q] for q in queues if q in self._group.lower}
-        return LoadedOffsets(offsets, {}, lower, {q: self._group.epochs[q] for q in queues if q in self._group.epochs})
+        epochs = {q: self._group.epochs[q] for q in queues if q in self._group.epochs}
+        await self._group.loads_pass.wait()
+        return LoadedOffsets(offsets, {}, lower, epochs)
 
     async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
         if not (self._group.offsets_answer and self._group.begins_answer):

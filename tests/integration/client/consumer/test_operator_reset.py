@@ -12,6 +12,8 @@ from pointsman.manual_clock import ManualClock
 from pointsman.v1 import offset_service_pb2 as wire
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
 from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.groups.membership_stream import MemberStream as AgentsStream
+from pointsman_client.consumer.offset_committer import OffsetCommitter
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.route import TopicRoute
 from pointsman_client.errors import OffsetResetError
@@ -115,12 +117,16 @@ async def test_a_late_commit_on_its_way_does_not_undo_a_reset(setup: Setup) -> N
 async def test_a_reset_while_the_offset_is_loaded_is_not_lost(setup: Setup) -> None:
     await setup.brokers.put(Q0, numbers(10))
     setup.group.offsets[Q0] = 9
-    setup.group.offsets_answer = False
+    loaded_before = setup.group.loads_pass
+    loaded_before.clear()
     seen = Seen()
     await setup.join("x", seen)
     await setup.clock.advance(1)
+    setup.group.loads_pass = asyncio.Event()
+    setup.group.loads_pass.set()
     setup.group.reset(Q0, 5)
-    setup.group.offsets_answer = True
+    await setup.clock.advance(1)
+    loaded_before.set()
     await setup.until(lambda: len(seen.bodies) == 5, seconds=10)
     assert seen.bodies == numbers(10)[5:]
 
@@ -171,6 +177,10 @@ async def reset(agent: ConsumerAgent, offset: int, *, group: str = "billing") ->
         return (await OffsetServiceStub(channel).ResetOffsets(request)).offsets[0].epoch
 
 
+async def nothing_to_commit(*_: object) -> dict[object, object]:
+    return {}
+
+
 def committed(agent: ConsumerAgent) -> int | None:
     return agent.offsets.get("billing", [QueueKey("orders", 0)]).get(QueueKey("orders", 0))
 
@@ -202,8 +212,10 @@ async def test_an_agent_that_crashes_after_a_reset_finds_it_stored_and_the_consu
         await setup.join("x", seen, make_coordination=None)
         await eventually(lambda: committed(agent) == 20, clock=clock)
         with monkeypatch.context() as silent:
-            silent.setattr(type(agent.groups), "notify_reset", lambda *_: None)
+            silent.setattr(AgentsStream, "notify_reset", lambda *_: None)
             await reset(agent, 15)
+        # Its commits would show the reset, too.
+        monkeypatch.setattr(OffsetCommitter, "commit", nothing_to_commit)
         await agent.stop()
         await flow(clock, 2)
         await agent.start()
