@@ -15,6 +15,7 @@ from pointsman_client.redis_streams import RedisStreamsTransport
 from pointsman_ctl.servers.letter_replay import MAX_BATCH, REPLAY_OF
 from tests.e2e.consumer_processes import ConsumerProcesses
 from tests.kit.broker.redis.with_agent import BrokerPlan, RedisBroker, redis_broker
+from tests.kit.ctl.command import Ended
 from tests.kit.ctl.process import ctl_process, ended, started
 from tests.kit.name_server.process import real_name_server
 from tests.kit.waiting import read_until, running
@@ -108,4 +109,40 @@ async def test_dead_letters_are_replayed_under_load_and_after_kills_none_is_lost
         finally:
             for consumer in consumers.all:
                 await consumer.kill()
+            await transport.close()
+
+
+async def test_a_replay_continues_after_its_broker_was_killed(tmp_path: Path) -> None:
+    count, name = 400, "broker-a"
+    async with (
+        real_name_server(tmp_path / "namesrv") as server,
+        redis_broker(tmp_path / "a", BrokerPlan(name), [server.addr]) as broker,
+    ):
+        transport = RedisStreamsTransport()
+
+        async def ctl(*arguments: str) -> Ended:
+            return await ctl_process("--namesrv", server.addr, "--timeout", "5", *arguments)
+
+        async def sent() -> list[str]:
+            return await replayed(transport, broker, name)
+
+        try:
+            await die(transport, broker, name, count)
+            await read_until(lambda: ctl("dlq", "list"), lambda found: GROUP in found.out, seconds=PATIENCE_SECONDS)
+            replay = await started("--namesrv", server.addr, "dlq", "replay", GROUP, "--yes", "--rate", "100")
+            await read_until(sent, lambda found: len(found) > 40, seconds=PATIENCE_SECONDS)
+            broker.redis.kill()
+            failed = await ended(replay)
+            assert failed.code == 1
+            assert "REPLAY_FAILED" in failed.err or "then: broker" in failed.err
+            await broker.redis.start()
+            before = len(await sent())
+            assert before < count
+            await read_until(lambda: ctl("dlq", "list"), lambda found: not found.code, seconds=PATIENCE_SECONDS)
+            again = await ctl("dlq", "replay", GROUP, "--yes")
+            assert (again.code, again.err) == (0, "")
+            times = Counter(await sent())
+            assert times.keys() == {f"c1/{name}/{DLQ}/0@{offset}" for offset in range(count)}
+            assert times.total() - count <= MAX_BATCH
+        finally:
             await transport.close()

@@ -24,7 +24,7 @@ from tests.real_rocketmq.name_server import Pointsman
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 TOPIC = "Bills"
-GROUPS = ("billing", "other", "audit", "java", "ordered", "moved")
+GROUPS = ("billing", "other", "audit", "java", "ordered", "moved", "mixed")
 
 
 class Brokers:
@@ -132,6 +132,25 @@ async def test_replayed_to_the_topic_dead_letters_reach_a_java_consumer(brokers:
         await eventually(lambda: got(consumer).count("9001") == 2 and got(consumer).count("9002") == 2)
     finally:
         await asyncio.to_thread(consumer.end)
+
+
+async def test_a_java_member_of_the_group_gets_what_is_replayed_to_it(brokers: Brokers) -> None:
+    await brokers.send(b"7001", b"7002", tags="mixed")
+
+    def listener(message: ReceivedMessage) -> ConsumeResult | None:
+        return ConsumeResult.DEAD_LETTER if message.tags == "mixed" else None
+
+    async with brokers.consumer("mixed", listener):
+        await brokers.until_dead("mixed", 2)
+    consumer = brokers.mq.consumer(TOPIC, group="mixed")
+    try:
+        await read_until(lambda: brokers.ctl("group", "mixed"), lambda ended: "JAVA" in ended.out)
+        done = await brokers.json("dlq", "replay", "mixed", "--yes")
+        assert (done["plan"]["membersOnline"], done["servers"][0]["sent"]) == (1, 2)
+        await eventually(lambda: got(consumer).count("7001") == got(consumer).count("7002") == 1)
+    finally:
+        await asyncio.to_thread(consumer.end)
+    assert [each["isReplayed"] for each in await brokers.letters("mixed")] == [True, True]
 
 
 async def test_an_ordered_group_needs_the_topic(brokers: Brokers) -> None:

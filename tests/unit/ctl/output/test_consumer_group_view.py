@@ -44,7 +44,7 @@ from pointsman_ctl.output.consumer_group_view import (
     groups_parts,
     shared_groups,
 )
-from pointsman_ctl.output.error_report import AGENT_HINT, agents_failed, to_error_report
+from pointsman_ctl.output.error_report import AGAIN_HINT, AGENT_HINT, agents_failed, to_error_report
 from pointsman_ctl.output.group_queue_view import GroupQueuesView
 from pointsman_ctl.servers.agent_queries import AgentGroup
 from pointsman_ctl.servers.found_agents import Agent, agents_in
@@ -358,6 +358,13 @@ def test_a_refusal_names_each_field_and_is_not_tried_again() -> None:
     assert alone.code == some.code == "INVALID_REQUEST"
     assert (some.message, some.hint) == ("1 of 2 agents failed: a:1 (to[0] must not be empty: ''); done at b:1", "")
     assert to_error_report(refusal).message == "a:1 rejected the request: to[0] must not be empty: ''"
+
+
+def test_servers_that_respond_and_fail_are_not_called_silent() -> None:
+    read = agents_failed({"a:1": BrokerTimeoutError("a:1", "full")}, of=["a:1"], is_change=False, noun="broker")
+    made = agents_failed({"a:1": BrokerTimeoutError("a:1", "full")}, of=["a:1"], is_change=True, noun="server")
+    assert (read.message, read.hint) == ("1 of 1 brokers failed: a:1 (broker a:1: full)", "")
+    assert (made.message, made.hint) == ("1 of 1 servers failed: a:1 (broker a:1: full)", AGAIN_HINT)
 
 
 def test_each_kind_of_failure_has_its_own_exit_code_and_one_hint() -> None:
