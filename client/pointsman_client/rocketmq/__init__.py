@@ -15,11 +15,12 @@
 
 from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.rocketmq.broker_link import Link
-from pointsman_client.rocketmq.message_queries import broker_of, query_messages, view_message
+from pointsman_client.rocketmq.message_queries import MAX_INDEXED, broker_of, query_messages, view_message
 from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.rocketmq.rocketmq_transport import RocketmqTransport
 
 __all__ = [
+    "MAX_INDEXED",
     "AccessKey",
     "Link",
     "RocketmqOptions",

@@ -44,7 +44,7 @@ from pointsman_ctl.output.message_view import (
 )
 from pointsman_ctl.output.output_layout import ALARM
 from pointsman_ctl.servers.message_lines import time_text
-from pointsman_ctl.servers.message_search import Found, SearchBounds, Wanted, search
+from pointsman_ctl.servers.message_search import INDEX_LIMIT, Found, SearchBounds, Wanted, search
 from pointsman_ctl.servers.stored_messages import HeldQueue, StoredMessages, of_every
 
 MAX_PEEKED = 1_000
@@ -335,6 +335,9 @@ def _found_parts(found: Found, form: BodyForm, files: Sequence[Path]) -> Iterabl
     if found.indexes:
         names = ", ".join("/".join(each.queue.broker_key) for each in found.indexes)
         yield Text(printable(f"looked up in the index of {names}"), style="dim")
+    for held in found.cut:
+        name = "/".join(held.queue.broker_key)
+        yield Text(printable(f"{name} returned {INDEX_LIMIT} messages, and may have older ones"), style="dim")
     if found.scanned:
         scanned = sum(each.scanned for each in found.scanned)
         stored = sum(each.end - each.first for each in found.scanned)

@@ -10,8 +10,11 @@ from functools import partial
 
 from pointsman.redis_queues import stream_key
 from pointsman_client import PointsmanError, ReceivedMessage
+from pointsman_client.rocketmq import MAX_INDEXED
 from pointsman_ctl.servers.stored_messages import BrokerKind, HeldQueue, StoredMessages, of_every
 
+INDEX_LIMIT = MAX_INDEXED
+"""Messages that the index of a RocketMQ broker returns."""
 CHUNK = 256
 """Messages of a queue that are read before the next queue has its turn."""
 _PLACE = re.compile(r"(?P<key>.+)@(?P<offset>[0-9]{1,19})")
@@ -67,13 +70,15 @@ class Found:
     indexes: list[HeldQueue] = field(default_factory=list)
     """One queue of each broker whose index was queried."""
     scanned: list[ScannedQueue] = field(default_factory=list)
+    cut: list[HeldQueue] = field(default_factory=list)
+    """Those of ``indexes`` that may have older messages: a broker returns at most INDEX_LIMIT."""
     failures: dict[str, PointsmanError] = field(default_factory=dict)
     """By CLUSTER/BROKER/N, or CLUSTER/BROKER."""
 
     @property
     def is_whole(self) -> bool:
         """Whether every stored message was looked at."""
-        return not self.failures and all(each.is_whole for each in self.scanned)
+        return not (self.failures or self.cut) and all(each.is_whole for each in self.scanned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,8 @@ async def _ask_indexes(messages: StoredMessages, queues: Sequence[HeldQueue], wa
             found.failures["/".join(held.queue.broker_key)] = result
         else:
             found.indexes.append(held)
+            if len(result) >= INDEX_LIMIT:
+                found.cut.append(held)
             found.messages += [each for each in result if each.queue in chosen]
 
 

@@ -72,6 +72,9 @@ async def test_names_of_topics_clusters_brokers_and_groups_are_completed() -> No
         "pointsmanctl evict c1/": "c1/a/0",
         "pointsmanctl maintenance on ": "c1 c1/a",
         "pointsmanctl offsets ": "billing",
+        "pointsmanctl messages peek o": "orders",
+        "pointsmanctl messages send o": "orders",
+        "pointsmanctl producers o": "orders",
     }
     async with fleet() as (namesrv, _):
         assert await completions(*expected, namesrv=namesrv) == list(expected.values())

@@ -9,17 +9,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 
+from pointsman.clock import SystemClock
+from pointsman.daemon.access.access_settings import Grant
 from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_client import HashRing, MessageQueue
+from tests.kit.access_tokens import TokenFolder
 from tests.kit.agent.group_clients import Consumer, reads
+from tests.kit.agent.in_route import whole_agents
+from tests.kit.broker.redis.process import redis_process
 from tests.kit.broker.rocketmq.fake_broker import Answer
 from tests.kit.ctl.both_brokers import BothBrokers, both_brokers
-from tests.kit.ctl.command import Terminal, running_ctl
+from tests.kit.ctl.command import Terminal, ctl, running_ctl
 from tests.kit.ctl.keys import undocumented_keys
 from tests.kit.history.rows import rows_in
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
 from tests.kit.waiting import eventually, read_until
 
 pytestmark = pytest.mark.redis
@@ -223,6 +232,43 @@ async def test_what_a_broker_does_not_accept_is_a_failure_of_the_queue(brokers: 
     ended = await brokers.ctl(*arguments, "rocket/0")
     assert (ended.code, "is a name that RocketMQ uses itself: choose another" in ended.err) == (1, True)
     assert (await brokers.ctl(*arguments, "red/0")).code == 0
+
+
+@pytest.mark.parametrize(
+    ("role", "rights", "may_send"),
+    [
+        ("viewer", {}, False),
+        ("broker", {"cluster": "c1", "broker_name": "*"}, False),
+        ("client", {}, True),
+        ("client", {"group": "billing"}, True),
+        ("admin", {}, True),
+    ],
+)
+async def test_every_role_may_look_and_clients_and_admins_may_send(
+    tmp_path: Path, role: str, rights: dict[str, Any], may_send: bool
+) -> None:
+    """As producers: a grant that names a group limits what its client does to groups."""
+    tokens = TokenFolder(tmp_path, "me", "agent")
+    grants = (Grant(role, identity="me", **rights), Grant("admin", identity="agent"))
+    token = tmp_path / "token"
+    token.write_text(tokens.tokens["me"])
+    history = tmp_path / "history"
+    async with (
+        redis_process(tmp_path / "redis") as redis,
+        running_name_server(history=history, access=tokens.settings(*grants)) as server,
+        whole_agents(("red", 0), clock=SystemClock(), name_servers=[]) as (agent,),
+        grpc.aio.insecure_channel(server.addr) as channel,
+    ):
+        await eventually(lambda: agent.groups.core.state.value == "ready")
+        who = wire.identity("red", addr=redis.addr)
+        request = wire.registration(wire.topic("orders"), who=who, agent_version="0.2.0", agent_addr=agent.addr)
+        await RegistrationServiceStub(channel).RegisterBroker(request, metadata=tokens.header("agent"))
+        run = partial(ctl, "--namesrv", server.addr, "--timeout", "10", "--token-file", str(token), "messages")
+        sent = await run("send", "orders", "--body", "x")
+        looked = await run("peek", "orders")
+        length = await redis.command("XLEN", "orders:queue:0")
+    assert (looked.code, looked.err) == (0, "")
+    assert (sent.code, length) == ((0, ":1") if may_send else (1, ":0")), sent.err
 
 
 async def test_the_help_has_the_keys_of_the_json(brokers: BothBrokers, capsys: pytest.CaptureFixture[str]) -> None:

@@ -213,6 +213,15 @@ async def test_a_message_is_found_by_key_and_by_id(brokers: BothBrokers, name: s
     assert "looked up in the index of c1/rocket\nlooked at " in absent.out
 
 
+async def test_an_index_that_returns_its_limit_is_not_the_whole_topic(brokers: BothBrokers) -> None:
+    await brokers.store("rocket", 0, *(b"%d" % number for number in range(64)), keys=("k",))
+    brokers.redis.kill()
+    find = ("messages", "find", "orders", "--key", "k", "--queue", "rocket/0", "--limit", "100")
+    document = await brokers.json(*find)
+    assert (len(document["messages"]), document["searched"]["isWhole"]) == (64, False)
+    assert "c1/rocket returned 64 messages, and may have older ones\n" in (await brokers.ctl(*find)).out
+
+
 async def test_an_entry_without_an_id_is_found_by_its_place(brokers: BothBrokers) -> None:
     await brokers.redis.command("XADD", "orders:queue:1", "0-*", "body", "foreign")
     document = await brokers.json("messages", "find", "orders", "--id", "orders:queue:1@0")

@@ -28,9 +28,7 @@ def everyone(*groups: str) -> Answer:
 @pytest.fixture
 async def brokers(tmp_path: Path) -> AsyncIterator[BothBrokers]:
     async with both_brokers(tmp_path) as found:
-        found.rocketmq.answers[Request.GET_ALL_PRODUCER_INFO] = everyone(
-            "b-service", "a-service", "CLIENT_INNER_PRODUCER"
-        )
+        found.rocketmq.answers[Request.GET_ALL_PRODUCER_INFO] = everyone("b", "a", "CLIENT_INNER_PRODUCER")
         yield found
 
 
@@ -44,7 +42,7 @@ async def test_connections_that_send_are_listed_with_their_brokers(brokers: Both
     assert sender["addr"].startswith("127.0.0.1:")
     assert sender["idleSeconds"] < 60
     assert rocket["broker"] == "c1/rocket"
-    assert [each["group"] for each in rocket["producers"]] == ["a-service", "b-service"]
+    assert [each["group"] for each in rocket["producers"]] == ["a", "b"]
     java = rocket["producers"][0]
     assert (java["clientId"], java["addr"], java["client"]) == ("10.0.0.9@7", "10.0.0.9:4711", "JAVA 5.3.3")
     assert 90 <= java["idleSeconds"] < 150

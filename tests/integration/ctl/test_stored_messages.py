@@ -14,16 +14,19 @@ from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.v1 import broker_pb2
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_client import (
+    BrokerError,
     BrokerRefusedError,
     BrokerUnreachableError,
     InvalidMessageError,
     Message,
+    MessageQueue,
     NoBrokerUpError,
     QueueUnavailableError,
     TopicNotFoundError,
     UnreadableMessageError,
 )
-from pointsman_ctl.options.access_options import Access
+from pointsman_ctl.options.access_options import ACCESS_OPTIONS, Access, read_access
+from pointsman_ctl.options.invocation import Invocation
 from pointsman_ctl.servers.stored_messages import (
     FIRST_PULL,
     PULL_BYTES,
@@ -36,10 +39,12 @@ from pointsman_ctl.servers.stored_messages import (
     of_every,
     outgoing,
 )
+from tests.kit.broker.redis.process import free_port, redis_process
 from tests.kit.broker.rocketmq.frames import broker_ext, mapping_info, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
 from tests.kit.broker.rocketmq.stored_messages import stored_message
 from tests.kit.broker.under_test import BORN_AT
+from tests.kit.certificates import Authority
 from tests.kit.ctl.both_brokers import BothBrokers, both_brokers
 from tests.kit.name_server import wire
 
@@ -248,6 +253,28 @@ async def test_a_redis_account_comes_from_the_options(tmp_path: Path) -> None:
         assert "hunter2" not in repr(access) + repr(access.to_redis())
         async with brokers.invocation(access).stored_messages() as messages:
             assert await messages.bounds(held) == (0, 0)
+
+
+async def test_redis_brokers_are_connected_to_with_tls_and_a_client_certificate(tmp_path: Path) -> None:
+    files = Authority(tmp_path).issue("server")
+    port = free_port()
+    options = ["--tls-port", str(port), "--tls-ca-cert-file", str(files.ca)]
+    options += ["--tls-cert-file", str(files.certificate), "--tls-key-file", str(files.key)]
+    held = HeldQueue(MessageQueue("orders", "c1", "red", 0), f"127.0.0.1:{port}", BrokerKind.REDIS)
+    given = {"tls_ca": str(files.ca), "tls_certificate": str(files.certificate), "tls_key": str(files.key)}
+    async with redis_process(tmp_path / "redis", options=options):
+        for more, is_open in ((given | {"redis_tls": True}, True), ({"redis_tls": True}, False), (given, False)):
+            access = read_access({**dict.fromkeys(ACCESS_OPTIONS, ""), **more})
+            async with Invocation(("127.0.0.1:1",), "table", 5.0, access).stored_messages() as messages:
+                if is_open:
+                    await messages.send(held, [outgoing(Message("orders", b"x"))])
+                    assert await bodies(messages, held, 0, 1) == [b"x"]
+                    assert await messages.senders(held) != []
+                else:
+                    with pytest.raises(BrokerError):
+                        await messages.bounds(held)
+                    with pytest.raises(BrokerError):
+                        await messages.senders(held)
 
 
 async def test_without_the_redis_package_a_line_says_what_to_install(
