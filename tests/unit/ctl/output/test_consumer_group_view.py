@@ -32,7 +32,7 @@ from pointsman.v1.route_service_pb2 import ClusterData
 from pointsman.wire.error_details import ErrorDetails
 from pointsman.wire.json_document import to_document
 from pointsman.wire.refusals import FieldViolation
-from pointsman_client import AgentFailedError, RequestRejectedError
+from pointsman_client import AgentFailedError, BrokerTimeoutError, RequestRejectedError
 from pointsman_ctl.commands import drain_broker_command
 from pointsman_ctl.commands.offset_commands import group_totals, offset_rows, offsets_parts, without_empty_retries
 from pointsman_ctl.output import output_layout
