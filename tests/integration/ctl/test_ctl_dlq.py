@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -37,7 +39,7 @@ from pointsman_ctl.servers.letter_replay import (
 )
 from pointsman_ctl.servers.letter_selection import Selection
 from pointsman_ctl.servers.number_ranges import NumberRange
-from pointsman_ctl.servers.replay_record import ReplayEntry, to_body
+from pointsman_ctl.servers.replay_record import ReplayEntry, of_file, to_body
 from pointsman_ctl.servers.stored_messages import outgoing
 from tests.kit.access_tokens import TokenFolder
 from tests.kit.agent.group_clients import follows_pins, reads
@@ -182,15 +184,15 @@ async def test_replayed_to_the_group_a_message_is_what_it_was_and_is_not_sent_ag
 
 @of_both
 async def test_a_selection_leaves_the_rest_and_the_rest_leaves_the_selection(brokers: BothBrokers, name: str) -> None:
-    await die(brokers, name, *(b"%d" % each for each in range(5)), keys=("good",), error="Timeout of Shop")
     await die(brokers, name, b"poison", keys=("bad",))
+    await die(brokers, name, *(b"%d" % each for each in range(5)), keys=("good",), error="Timeout of Shop")
     await die(brokers, name, b"6", keys=("good",), born_at=BORN_AT + timedelta(hours=1))
 
     assert (await replay(brokers, "--select", "reason=timeout", "--key", "good"))["servers"][0]["sent"] == 5
-    assert await not_replayed(brokers) == [5, 6]
+    assert await not_replayed(brokers) == [0, 6]
     since = (BORN_AT + timedelta(minutes=1)).isoformat()
     assert (await replay(brokers, "--since", since, "--dry-run"))["plan"]["brokers"][0]["selected"] == 1
-    assert await not_replayed(brokers) == [5, 6]
+    assert await not_replayed(brokers) == [0, 6]
     assert (await replay(brokers))["servers"][0]["sent"] == 2
     assert [each.body for each in await stored(brokers, name, RETRY)] == [b"0", b"1", b"2", b"3", b"4", b"poison", b"6"]
 
@@ -201,7 +203,8 @@ async def test_replayed_to_the_topic_a_message_goes_to_its_first_queue(brokers: 
     await die(brokers, name, b"elsewhere", origin=f"c1/{name}/orders/9@17")
     await replay(brokers, "--to", "topic")
     ones = await stored(brokers, name, "orders", 1)
-    assert [(each.body, each.origin) for each in ones][:2] == [(b"one", ""), (b"two", "")]
+    assert [each.body for each in ones][:2] == [b"one", b"two"]
+    assert {(each.origin, *each.properties) for each in ones} == {("", REPLAY_OF)}
     assert {each.body for each in ones[2:] + await stored(brokers, name, "orders", 0)} == {b"elsewhere"}
     assert await stored(brokers, name, RETRY) == []
 
@@ -267,10 +270,13 @@ async def test_a_run_that_is_overtaken_stops_with_its_first_batch(brokers: BothB
         held = await Destinations(messages, GROUP, SentTo.GROUP).of((await stored(brokers, "red", DLQ))[0], queue)
         batch = [Addressed(number, held, outgoing(Message("orders", b"1"))) for number in range(3)]
         await sender.send(batch[:1])
+        # Another run that only begins does not stop this one: it stops itself.
+        await messages.send(queue.record, [outgoing(Message(RECORD, to_body(replace(other, numbers=()))))])
+        await sender.send(batch[1:2])
         await messages.send(queue.record, [outgoing(Message(RECORD, to_body(other)))])
         with pytest.raises(ConcurrentRunError, match="bob@host"):
-            await sender.send(batch[1:])
-    assert sent == [1]
+            await sender.send(batch[2:])
+    assert sent == [1, 1]
     assert await not_replayed(brokers) == [3, 4, *range(6, 40)]
 
 
@@ -387,6 +393,28 @@ async def test_an_export_and_its_import_are_the_same_dead_letters(
     assert (twice.code, twice.document["servers"]) == (0, [])
     assert twice.document["plan"]["groups"][0]["alreadyImported"] == 4
     assert (await replay(brokers, "--key", "4711"))["plan"]["brokers"][0]["selected"] in {3, 6}
+
+
+async def test_an_import_continues_after_the_lines_that_any_broker_has(brokers: BothBrokers, tmp_path: Path) -> None:
+    line = {"group": GROUP, "topic": "orders", "messageId": "1"}
+    file = tmp_path / "lines.jsonl"
+    file.write_text("".join(json.dumps(line | {"body": str(number)}) + "\n" for number in range(1, 51)))
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    first = ReplayEntry("earlier", "bob@host", of_file(digest), (NumberRange(3, 7),))
+    async with brokers.invocation().stored_messages() as messages:
+        letters = DeadLetters(messages, GROUP)
+        (at_rocket, _) = [each for each in await letters.queues() if each.queue.broker_name == "rocket"]
+        await messages.send(letters.record_at(at_rocket), [outgoing(Message(RECORD, to_body(first)))])
+    command = ["-o", "json", "dlq", "import", str(file), "--yes"]
+    assert (await brokers.ctl(*command)).document["servers"][0]["sent"] == 45
+    # As a run that was killed before its last record: the entries are the begin, line 1, and two batches.
+    await brokers.redis.command("XDEL", f"{RECORD}:queue:0", "0-4")
+    done = (await brokers.ctl(*command)).document
+    assert (done["plan"]["groups"][0]["alreadyImported"], done["servers"][0]["sent"]) == (38, 12)
+    times = Counter(each.body for each in await stored(brokers, "red", DLQ))
+    assert times == Counter(
+        [b"%d" % number for number in range(1, 51) if not 3 <= number <= 7] + [b"%d" % n for n in range(39, 51)]
+    )
 
 
 async def test_an_invalid_line_is_named_and_nothing_is_imported(brokers: BothBrokers, tmp_path: Path) -> None:
