@@ -187,6 +187,8 @@ async def test_through_a_rocketmq_name_server_messages_are_sent_found_and_probed
     )
     assert [each["queue"] for each in found.document["messages"]] == [message["queue"]]
     assert (await run("messages", "find", TOPIC, "--key", "by-remoting"))["messages"] == found.document["messages"]
+    listed = await asyncio.to_thread(broker.mq.admin, "queryMsgByKey", "-t", TOPIC, "-k", "by-remoting")
+    assert message["messageId"] in listed
     assert len((await run("messages", "probe"))["queues"]) == 4
     assert [each["broker"] for each in (await run("producers", TOPIC))["brokers"]] == ["C/a"]
 

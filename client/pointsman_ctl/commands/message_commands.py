@@ -129,7 +129,8 @@ def peek(
         Text(printable(f"{held.name} offset {error.offset}: cannot be read ({error.problem})"), style=ALARM)
         for held, error in peeked.unreadable
     ]
-    invocation.show(document, parts)
+    if peeked.bounds:
+        invocation.show(document, parts)
     failures = {held.name: error for held, error in peeked.failed}
     return invocation.fail(queues_failed(failures)) if failures else EXIT_OK
 
