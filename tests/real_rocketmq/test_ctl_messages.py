@@ -169,6 +169,30 @@ async def test_a_probe_goes_through_every_queue_and_leaves_no_group(broker: Real
     assert PROBE_TOPIC not in progress
 
 
+async def test_through_a_rocketmq_name_server_messages_are_sent_found_and_probed(broker: RealBroker) -> None:
+    async def run(*arguments: str) -> Any:
+        addr = f"rocketmq://{broker.remoting_addr}"
+        ended = await ctl("--namesrv", addr, "--timeout", str(SECONDS), "-o", "json", *arguments)
+        assert ended.code == 0, ended.err
+        return ended.document
+
+    sent = await run(
+        "messages", "send", TOPIC, "--body", "x", "--key", "by-remoting", "--sharding-key", "4711", "--yes"
+    )
+    assert sent["recorded"] == []
+    (message,) = sent["messages"]
+    found = await read_until(
+        lambda: broker.ctl("-o", "json", "messages", "find", TOPIC, "--id", message["messageId"]),
+        lambda ended: ended.code == 0,
+    )
+    assert [each["queue"] for each in found.document["messages"]] == [message["queue"]]
+    assert (await run("messages", "find", TOPIC, "--key", "by-remoting"))["messages"] == found.document["messages"]
+    listed = await asyncio.to_thread(broker.mq.admin, "queryMsgByKey", "-t", TOPIC, "-k", "by-remoting")
+    assert message["messageId"] in listed
+    assert len((await run("messages", "probe"))["queues"]) == 4
+    assert [each["broker"] for each in (await run("producers", TOPIC))["brokers"]] == ["C/a"]
+
+
 async def test_a_java_producer_is_listed_with_its_group(broker: RealBroker) -> None:
     producer = broker.client(broker.mq.producer(SENT, 1_000_000))
     await asyncio.to_thread(

@@ -209,7 +209,24 @@ async def test_brokers_that_require_tls_and_an_account(
                 await asyncio.sleep(0.5)
         ended = await run(*signed[0], "offsets")
         assert (ended.code, ended.err) == (0, "")
+        for command in (["send", TOPIC, "--body", "x", "--key", "4711", "--yes"], ["peek", TOPIC]):
+            ended = await run(*signed[0], "messages", *command)
+            assert ended.code == 0, ended.err
+        async with asyncio.timeout(60):
+            # The index is some milliseconds behind.
+            while (await run(*signed[0], "messages", "find", TOPIC, "--key", "4711")).code:  # noqa: ASYNC110
+                await asyncio.sleep(0.5)
+        ended = await run(*signed[0], "producers", TOPIC)
+        assert ended.code == 0, ended.err
         for account, reason in (([], "accessKey|username"), (signed[1], "signature")):
+            for command in (
+                ["messages", "peek", TOPIC],
+                ["messages", "find", TOPIC, "--key", "x"],
+                ["producers", TOPIC],
+            ):
+                ended = await run(*account, *command)
+                assert (ended.code, ended.out) == (1, "" if command[1] != "peek" else "no messages\n")
+                assert re.search(rf"({reason}).*; {ACCESS_KEY_HINT}\n$", ended.err), ended.err
             ended = await run(*account, "groups")
             assert (ended.code, ended.out) == (1, "")
             assert re.search(rf"rejected by .*({reason}).*; {ACCESS_KEY_HINT}\n$", ended.err)

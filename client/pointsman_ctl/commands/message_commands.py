@@ -129,7 +129,8 @@ def peek(
         Text(printable(f"{held.name} offset {error.offset}: cannot be read ({error.problem})"), style=ALARM)
         for held, error in peeked.unreadable
     ]
-    invocation.show(document, parts)
+    if peeked.bounds:
+        invocation.show(document, parts)
     failures = {held.name: error for held, error in peeked.failed}
     return invocation.fail(queues_failed(failures)) if failures else EXIT_OK
 
@@ -221,7 +222,9 @@ def _failed_document(held: HeldQueue, error: PointsmanError) -> Document:
 @click.option("--key", default="", metavar="KEY", help="One of its keys.")
 @queues_option
 @click.option(
-    "--limit", type=click.IntRange(1, MAX_PEEKED), default=10, show_default=True, help="Maximum number of messages."
+    "--limit",
+    type=click.IntRange(1, MAX_PEEKED),
+    help="Maximum number of messages.  [default: 10; with --id 1]",
 )
 @click.option(
     "--scan",
@@ -241,7 +244,7 @@ def find(
     message_id: str,
     key: str,
     choices: tuple[QueueChoice, ...],
-    limit: int,
+    limit: int | None,
     most: int,
     form: BodyForm,
     folder: Path | None,
@@ -268,7 +271,7 @@ def find(
     if bool(message_id) == bool(key):
         raise click.UsageError("give --id or --key, one of both")
     wanted = Wanted(message_id, key)
-    bounds = SearchBounds(limit, most)
+    bounds = SearchBounds(limit or (1 if message_id else 10), most)
     found = asyncio.run(_find(invocation, topic, cluster, choices, wanted, bounds))
     files = save_bodies(found.messages, folder) if folder else []
     if found.scanned or found.indexes:

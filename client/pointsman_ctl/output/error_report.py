@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -57,6 +58,8 @@ REDIS_HINT = "give --redis-password-file, and --redis-username for an ACL user"
 ROCKETMQ_TLS_HINT = "give --rocketmq-tls and --tls-ca"
 ACCESS_KEY_HINT = "give --access-key-file with an account that may do this"
 AGAIN_HINT = "run the command again when all respond; repeating it is safe"
+_NO_ACCOUNT = re.compile(r"AclException|[Uu]sername|signature|accessKey")
+"""In what RocketMQ brokers respond without an account, or with a wrong one."""
 _HINTS = {
     "TOPIC_HELD": "delete it on these brokers first, or hide it here with --force",
     "TOPIC_NOT_FOUND": "see `pointsmanctl topics`",
@@ -284,9 +287,12 @@ def _hints(failures: Mapping[str, PointsmanError]) -> str:
 def _broker_hint_of(error: BrokerError) -> str:
     if isinstance(error, (BrokerUnreachableError, BrokerTimeoutError)):
         return BROKER_HINT
+    if not isinstance(error, BrokerRefusedError):
+        return ""
     # The transport's advice, for callers with options.
-    is_redis_account = isinstance(error, BrokerRefusedError) and "check username and password" in error.message
-    return REDIS_HINT if is_redis_account else ""
+    if "check username and password" in error.message:
+        return REDIS_HINT
+    return ACCESS_KEY_HINT if _NO_ACCOUNT.search(error.message) else ""
 
 
 def _hint_of(failure: PointsmanError) -> str:

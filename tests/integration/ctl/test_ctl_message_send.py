@@ -179,6 +179,26 @@ async def test_a_queue_that_fails_is_named_and_the_others_get_theirs(brokers: Bo
     assert "failed: c1/red/0, c1/red/1 (broker " in ended.err
 
 
+async def test_a_broker_that_is_killed_in_the_middle_takes_what_came_before(brokers: BothBrokers) -> None:
+    arguments = ("--body", "x", "--count", "80", "--rate", "40", "--queue", "red/0", "--queue", "rocket/0")
+    namesrv = ("--namesrv", brokers.name_server.addr, "-o", "json")
+    async with running_ctl(*namesrv, "messages", "send", "orders", *arguments) as command:
+        length = partial(brokers.redis.command, "XLEN", "orders:queue:0")
+        await read_until(length, lambda found: int(found[1:]) >= 3)
+        brokers.redis.kill()
+        ended = await command.ended()
+    assert ended.code == 1
+    by_broker: dict[str, list[bool]] = {"red": [], "rocket": []}
+    for each in json.loads(ended.out)["messages"]:
+        by_broker[each["queue"]["brokerName"]].append("status" in each)
+    assert by_broker["rocket"] == [True] * 40
+    assert by_broker["red"] == sorted(by_broker["red"], reverse=True)
+    await brokers.redis.start()
+    # One that was not answered may be stored, too.
+    assert sum(by_broker["red"]) <= int((await length())[1:]) <= sum(by_broker["red"]) + 1
+    assert 3 <= sum(by_broker["red"]) < 40
+
+
 async def test_a_file_is_sent_as_it_is(brokers: BothBrokers, tmp_path: Path) -> None:
     file = tmp_path / "body"
     body = bytes(range(256)) * (15 * 1024)

@@ -262,7 +262,12 @@ async def test_a_scan_goes_back_from_the_ends_of_all_queues_and_says_how_far(bro
     document = await brokers.json(*find, "k10", "--scan", "1200")
     assert [each["queueOffset"] for each in document["messages"]] == [10, 10]
     assert document["searched"]["isWhole"]
-    # The newest are enough, so nothing older is read.
+    document = await brokers.json("messages", "find", "orders", "--id", document["messages"][0]["messageId"])
+    assert [each["from"] for each in document["searched"]["scanned"]] == [0, 0]
+    newest = (await brokers.json("messages", "peek", "orders", "--limit", "1"))["messages"][0]["messageId"]
+    document = await brokers.json("messages", "find", "orders", "--id", newest)
+    # One is enough, so nothing older is read.
+    assert [each["from"] for each in document["searched"]["scanned"]] == [344, 344]
     document = await brokers.json(*find, "tens7", "--limit", "1")
     assert [each["queueOffset"] for each in document["messages"]] == [597]
     assert [each["from"] for each in document["searched"]["scanned"]] == [344, 344]
