@@ -146,9 +146,9 @@ async def test_a_reset_while_the_master_is_down_outlives_a_kill_of_the_slaves_ag
         await pair.routed(1)
         await pair.master.redis.start()
         await pair.routed(0, 1)
-        assert await pair.repeats() == 40
         log = "pending offsets were acknowledged by the master's agent"
         await eventually(lambda: bool(pair.slave.agent.said(log)), seconds=PATIENCE_SECONDS)
+        assert await pair.repeats() == 40
         assert await pair.repeats() == 0
 
 
