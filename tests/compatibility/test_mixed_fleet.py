@@ -22,7 +22,7 @@ from tests.compatibility.released import HERE, INSTALL_SECONDS, Installed
 from tests.kit.broker.redis.process import RedisProcess, free_port, redis_process
 from tests.kit.daemon_process import DaemonProcess
 from tests.kit.name_server.process import RealNameServer
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, read_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(INSTALL_SECONDS + 600)]
 
@@ -240,3 +240,55 @@ async def test_a_rolling_upgrade_and_a_rollback_lose_no_message_and_no_broker(
             assert server.events("EXPIRED", "UNREGISTERED", "PROBE_FAILED", "REJECTED") == []
             started = sorted(server.events("NAMESRV_STARTED"), key=lambda row: row["event_at"])
             assert [row["detail"]["version"] for row in started] == [old.version, new.version, old.version]
+
+
+async def test_released_consumers_cannot_undo_a_reset_and_begin_at_it_when_they_are_restarted(
+    tmp_path: Path, old: Installed, new: Installed
+) -> None:
+    async with running(tmp_path, new) as fleet:
+        if not is_older_than_resets(old):
+            pytest.skip("its consumers follow a reset")
+        await fleet.flows()
+        for consumer in fleet.consumers:
+            await replace(consumer, old)
+        await fleet.flows()
+
+        async def committed() -> set[int]:
+            done = await fleet.ctl(new, "--namesrv", fleet.addrs[0], "offsets", "billing")
+            rows = json.loads(done.stdout)["offsets"]
+            return {each["committedOffset"] for each in rows if each["topic"] == "orders"}
+
+        await read_until(committed, lambda offsets: offsets and 0 not in offsets, seconds=PATIENCE_SECONDS)
+        reset = ("offsets", "reset", "billing", "orders", "--to", "earliest", "--yes")
+        done = await fleet.ctl(new, "--namesrv", ",".join(fleet.addrs), *reset)
+        assert done.returncode == 0, done.stderr
+        members = json.loads(done.stdout)["plan"]["members"]
+        assert [each["followsReset"] for each in members] == [False, False]
+        await fleet.flows()
+        logs = [tmp_path / f"consumer-{number}" / "log" for number in range(2)]
+        await eventually(
+            lambda: all("has reset the offset" in log.read_text(errors="replace") for log in logs),
+            seconds=PATIENCE_SECONDS,
+        )
+        assert await committed() == {0}
+        for producer in fleet.producers:
+            assert await producer.stop() == 0
+        sent = fleet.sent()
+        await eventually(lambda: sent <= fleet.consumed(), seconds=PATIENCE_SECONDS)
+        for consumer in fleet.consumers:
+            await replace(consumer, old)
+        await eventually(
+            lambda: all(fleet.times_consumed()[body] > 1 for body in sent),
+            seconds=PATIENCE_SECONDS,
+            what="the restarted group to consume everything again",
+        )
+        # A released agent reads the offsets of both, and is not confused by what it does not know.
+        await read_until(committed, lambda offsets: 0 not in offsets, seconds=PATIENCE_SECONDS)
+        await replace(fleet.agents[0], old)
+        await eventually(lambda: len(fleet.agents[0].said("offsets loaded")) == 2, seconds=PATIENCE_SECONDS)
+        assert fleet.agents[0].said("offsets loaded")[-1]["offsets"] > 0
+        assert fleet.agents[0].said("ignored fields that are not offsets") == []
+
+
+def is_older_than_resets(installed: Installed) -> bool:
+    return installed.version == "0.1.0"

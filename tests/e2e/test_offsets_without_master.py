@@ -19,6 +19,7 @@ from pointsman_client.producer.producer import Producer
 from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.kit.broker.redis.with_agent import BrokerPlan, RedisBroker, redis_broker
 from tests.kit.client.seen import Seen
+from tests.kit.ctl.process import ctl_process
 from tests.kit.name_server.process import real_name_server
 from tests.kit.waiting import eventually, read_until
 
@@ -124,4 +125,54 @@ async def test_a_restart_of_the_slaves_agent_before_the_master_is_back_repeats_n
         assert seen.bodies == []
         await pair.master.redis.start()
         await pair.routed(0, 1)
+        assert await pair.repeats() == 0
+
+
+async def reset(pair: Pair, to: str) -> None:
+    ended = await ctl_process(
+        *("offsets", "reset", "billing", "orders", f"--to={to}", "--yes"),
+        POINTSMAN_NAMESRV=",".join(pair.client.name_servers),
+    )
+    assert (ended.code, ended.err) == (0, ""), ended
+
+
+async def test_a_reset_while_the_master_is_down_outlives_a_kill_of_the_slaves_agent_and_reaches_the_master(
+    tmp_path: Path,
+) -> None:
+    async with consumed_at_the_slave(tmp_path) as pair:
+        await reset(pair, "-10")
+        await pair.slave.agent.kill()
+        await pair.slave.agent.start()
+        await pair.routed(1)
+        await pair.master.redis.start()
+        await pair.routed(0, 1)
+        log = "pending offsets were acknowledged by the master's agent"
+        await eventually(lambda: bool(pair.slave.agent.said(log)), seconds=PATIENCE_SECONDS)
+        assert await pair.repeats() == 40
+        assert await pair.repeats() == 0
+
+
+async def test_a_reset_outlives_a_kill_of_the_agent_and_the_running_consumer_follows_it(tmp_path: Path) -> None:
+    async with (
+        real_name_server(tmp_path / "namesrv") as server,
+        redis_broker(tmp_path / "a", BrokerPlan("broker-a", TOPIC), [server.addr]) as master,
+        NameServerClient([server.addr]) as client,
+    ):
+        pair = Pair(client, master, master)
+        await pair.routed(0)
+        seen = Seen()
+        async with Producer(client, transport=RedisStreamsTransport) as producer, pair.consumer(seen) as consumer:
+            for number in range(MESSAGES):
+                await producer.send(Message("orders", str(number).encode()))
+            await eventually(lambda: len(seen.bodies) == MESSAGES, seconds=PATIENCE_SECONDS)
+
+            def committed() -> int:
+                return sum(each["committed"] or 0 for each in consumer.describe()["queues"])
+
+            await eventually(lambda: committed() == MESSAGES, seconds=PATIENCE_SECONDS)
+            await reset(pair, "earliest")
+            await master.agent.kill()
+            await master.agent.start()
+            await eventually(lambda: len(seen.bodies) == 2 * MESSAGES, seconds=PATIENCE_SECONDS)
+            await eventually(lambda: committed() == MESSAGES, seconds=PATIENCE_SECONDS)
         assert await pair.repeats() == 0
