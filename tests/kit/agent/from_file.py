@@ -41,6 +41,8 @@ async def agent_from_file(
     task = asyncio.create_task(agent.run(asyncio.Event()))
     try:
         await eventually(lambda: agent.is_serving or task.done())
+        services = agent.parts.services
+        await eventually(lambda: services is None or services._is_loaded())
         yield AgentFromFile(agent, file)
     finally:
         task.cancel()
