@@ -415,7 +415,7 @@ class _Fleet:
         async def look(server: AgentServer | RocketmqBroker, deadline: float) -> Found:
             at = topic_broker(server)
             held = await at.topic(topic, deadline)
-            has_groups = held.settings is not None and not held.is_copy
+            has_groups = held.settings is not None and not held.is_replica
             return held, await at.groups(topic, deadline) if has_groups else ()
 
         result = query_agents(agent_and_broker_round(invocation, choice), look)

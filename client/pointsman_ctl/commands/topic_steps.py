@@ -154,6 +154,8 @@ class TopicSteps:
             await self._look(watched, of_groups=of_groups)
             for addr, each in list(watched.items()):
                 waits_for = [one for one in each.behind if not (one.is_stuck and self._steps.ignores_stuck)]
+                if self._changes[addr].held.is_replica and self._is_master_watched(addr, watched):
+                    continue  # if it were promoted now, groups would read the rest at it
                 is_quiet = loop.time() - each.quiet_since >= self._steps.quiet_seconds or not each.queues
                 if each.failure is None and not waits_for and is_quiet:
                     settled.append(addr)
@@ -173,9 +175,18 @@ class TopicSteps:
                 self._failures[addr] = each.failure
         return settled
 
+    def _is_master_watched(self, addr: str, watched: Collection[str]) -> bool:
+        return any(
+            self._changes[other].broker == self._changes[addr].broker and not self._changes[other].held.is_replica
+            for other in watched
+        )
+
     async def _look(self, watched: Mapping[str, _Watched], *, of_groups: bool) -> None:
-        async def look(_: TopicChange, broker: TopicBroker, deadline: float) -> tuple[HeldTopic, Sequence[TopicGroup]]:
-            groups = await broker.groups(self._topic, deadline) if of_groups else ()
+        async def look(
+            change: TopicChange, broker: TopicBroker, deadline: float
+        ) -> tuple[HeldTopic, Sequence[TopicGroup]]:
+            has_groups = of_groups and not change.held.is_replica
+            groups = await broker.groups(self._topic, deadline) if has_groups else ()
             # After the groups: what arrives in between is not committed.
             return await broker.topic(self._topic, deadline), groups
 

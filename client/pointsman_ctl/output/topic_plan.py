@@ -65,12 +65,12 @@ class TopicChange:
     @property
     def unused_messages(self) -> int:
         """The number of messages in the queues that will not be in use."""
-        return sum(each.message_count or 0 for each in self.unused)
+        return 0 if self.held.is_replica else sum(each.message_count or 0 for each in self.unused)
 
     @property
     def has_unknown_ends(self) -> bool:
         """Whether the broker does not report ends of queues that go: what groups have read there is not known."""
-        return any(each.max_offset is None for each in self.going)
+        return not self.held.is_replica and any(each.max_offset is None for each in self.going)
 
     def text(self) -> str:
         """Describe the change in a line."""

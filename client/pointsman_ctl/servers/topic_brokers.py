@@ -79,6 +79,8 @@ class HeldTopic:
     """Why it cannot be changed; empty: it can."""
     removes_queues: bool = False
     """Whether messages of a queue can be removed by themselves."""
+    is_replica: bool = False
+    """Whether the broker is a slave, whose agent has topics of its own file: groups read at its master."""
     is_copy: bool = False
     """Whether the broker copies its topics from its master, where they are changed."""
 
@@ -159,6 +161,7 @@ class AgentTopics:
             kind=found.source,
             unwritable=found.unwritable,
             removes_queues=found.removes_queues and found.is_master,
+            is_replica=not found.is_master,
             is_copy=found.source == "redis" and not found.is_master,
         )
 

@@ -194,6 +194,24 @@ async def test_the_files_of_a_master_and_its_replica_change_together(fleet: Flee
         assert (row.read_queues, row.write_queues, row.perm) == (6, 6, "r")
 
 
+async def test_a_replica_stays_readable_as_long_as_its_master(on_redis: Fleet) -> None:
+    """Promoted in between, it must serve what groups have not read."""
+    fleet = on_redis
+    master, replica = [await fleet.broker("a", broker_id=each, orders=4) for each in (0, 1)]
+    client = Consumer(master.addr, "10.0.0.1@1", reads("billing", "orders"))
+    await client.beat()
+    await fleet.add(3, 5)
+    shrink = ("topic", "alter", "orders", "--queues", "2", *QUICK)
+    # Longer than the queues must be quiet.
+    assert (await fleet.ctl(*shrink, "--wait", "3s")).code == EXIT_TIMED_OUT
+    (row,) = load(replica.file, {}).topics.topic
+    assert (row.read_queues, row.write_queues) == (4, 2)
+    await fleet.commit(master, "billing", {3: 5})
+    await fleet.done(*shrink)
+    await client.crash()
+    assert [load(each.file, {}).topics.topic[0].read_queues for each in (master, replica)] == [2, 2]
+
+
 async def test_an_agent_whose_file_may_not_be_written_gets_nothing_and_the_block_is_printed(fleet: Fleet) -> None:
     await fleet.broker("a", orders=4)
     await fleet.broker("b", writable=False, orders=4)
