@@ -15,7 +15,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pointsman.clock import Clock
 from pointsman.daemon.monitoring import MonitoringServer
@@ -49,17 +49,26 @@ from pointsman_agent.queue_stats.reporter import Reporter, to_live_message
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
 from pointsman_agent.registration.registration_fleet import RegistrationFleet
 from pointsman_agent.registration.registration_messages import BrokerProfile
+from pointsman_agent.rpc.agent_refusals import Unavailable
 from pointsman_agent.services import ClientServices
+from pointsman_agent.topic_changes.topic_servicer import TopicServicer
+from pointsman_agent.topic_changes.topic_writer import TopicWriter, UnwritableTopics
 from pointsman_agent.topic_source import TopicSource
 from pointsman_agent.topic_source.build import READ_TIMEOUT_SECONDS
 from pointsman_agent.topic_source.source_metrics import SourceMetrics
 from pointsman_agent.topic_source.toml import TomlTopicSource
 from pointsman_agent.topic_source.topic_follower import TopicFollower
 
+if TYPE_CHECKING:
+    from pointsman_agent.topic_changes.redis_streams import RedisStreams
+
 FINAL_PROBE_SHARE = 0.5
 """Share of the time to stop for the final probe; the rest is for the name servers."""
 ENDS_SECONDS = 2.0
 """Deadline of one exchange with the broker about its queue offsets, in seconds."""
+
+APPLY_SECONDS = 30.0
+"""Time for the agent to read topics that it wrote; more than READ_TIMEOUT_SECONDS of the source redis."""
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +105,8 @@ class Agent:
         clock: Clock,
         version: str,
         topic_source: TopicSource | None = None,
+        topic_writer: TopicWriter | None = None,
+        streams: RedisStreams | None = None,
         metrics: AgentMetrics | None = None,
         source_metrics: SourceMetrics | None = None,
         draw: Callable[[float, float], float] = random.uniform,
@@ -108,6 +119,8 @@ class Agent:
         self._certificates = load_certificates(
             config.tls, prefix="pointsman_agent", registry=self.metrics.registry, clock=clock
         )
+        self._topic_writer = topic_writer or UnwritableTopics(config.topics.source, "its agent has no writer")
+        self._streams = streams
         self._follower = TopicFollower(
             topic_source or TomlTopicSource(config),
             clock=clock,
@@ -209,6 +222,8 @@ class Agent:
         running: list[asyncio.Task[None]] = []
         async with AsyncExitStack() as closing:
             ends = self._build_ends(closing)
+            if self._streams is not None:
+                closing.push_async_callback(self._streams.close)
             # Each of them runs, the last one first, also when a part fails or the start is cancelled: committed offsets
             # must reach the store.
             services, agent_addr = self._build_services(ends), self._config.broker.agent_addr
@@ -221,7 +236,8 @@ class Agent:
             self.parts = parts = self._assemble(ends, services, agent_addr)
             self.is_serving = True
             if services is not None:
-                await services.start([AgentService(parts.drainer, facts=self._facts, clock=self._clock).service()])
+                about = AgentService(parts.drainer, facts=self._facts, clock=self._clock)
+                await services.start([about.service(), self._build_topic_servicer(ends, services).service()])
                 log.info("serving the broker's clients", extra={"facts": {"addr": agent_addr}})
                 running.append(tasks.create_task(services.run()))
             running.append(tasks.create_task(parts.collector.run()))
@@ -301,6 +317,25 @@ class Agent:
     def _topics(self) -> TopicSet:
         return self._own.value.topics
 
+    async def _until_topics(self, is_reached: Callable[[TopicSet], bool]) -> None:
+        """Read the topics now, and wait until they are such. Raises Unavailable if that takes too long."""
+        changed = asyncio.Event()
+        forget = self._own.on_change(changed.set)
+        self._follower.poll_now()
+
+        async def reached() -> None:
+            while not is_reached(self._topics()):
+                changed.clear()
+                await changed.wait()
+
+        try:
+            await within(self._clock, APPLY_SECONDS, reached())
+        except TimeoutError:
+            why = self._follower.state.problem or "the topic source has other topics"
+            raise Unavailable(f"written, but not applied within {APPLY_SECONDS:g} s: {why}") from None
+        finally:
+            forget()
+
     def _is_master(self) -> bool:
         return self._own.value.broker_id == MASTER_ID
 
@@ -337,6 +372,17 @@ class Agent:
         ends = RedisQueueEnds(target, clock=self._clock, timeout=ENDS_SECONDS, username=username, password=password)
         closing.push_async_callback(ends.close)
         return ends
+
+    def _build_topic_servicer(self, ends: QueueEnds, services: ClientServices) -> TopicServicer:
+        return TopicServicer(
+            self._topic_writer,
+            topics=self._topics,
+            applied=self._until_topics,
+            ends=ends,
+            streams=self._streams,
+            offsets=services.offsets,
+            is_master=self._is_master,
+        )
 
     def _build_services(self, ends: QueueEnds) -> ClientServices | None:
         if not self._config.rpc.listen:

@@ -286,6 +286,9 @@ class TopicsSection:
     """For source rocketmq: the broker's properties file; empty: RocketMQ's defaults."""
     max_topics: int = 100_000
     """A source with more topics is rejected, and the last good state stays in use."""
+    writable: bool = False
+    """For source toml: whether `pointsmanctl topic` may change the `[[topics.topic]]` tables of this file. Comments and
+    order are kept; the file is replaced by rename, so the agent must be able to write its folder."""
     topic: tuple[TopicRow, ...] = ()
     """One table for each topic of the broker, see below."""
 
@@ -296,6 +299,8 @@ class TopicsSection:
         yield from outside("max_topics", self.max_topics, 1, 200_000)
         if self.topic and self.source != "toml":
             yield f"topic: used by source 'toml' only, not by {self.source!r}; remove it"
+        if self.writable and self.source != "toml":
+            yield f"writable: used by source 'toml' only, not by {self.source!r}; remove it"
         if self.source == "rocketmq" and not (self.store_path or self.broker_conf):
             yield "store_path: required by source 'rocketmq', unless broker_conf is set"
         first: dict[str, int] = {}

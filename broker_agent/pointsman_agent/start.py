@@ -23,6 +23,7 @@ from pointsman_agent.config import AgentConfig
 from pointsman_agent.offsets.stored_offsets import StoreNotInstalledError
 from pointsman_agent.probe import ProbeNotInstalledError
 from pointsman_agent.probe.configured import build_probe
+from pointsman_agent.topic_changes.build_topic_writer import build_streams, build_topic_writer
 from pointsman_agent.topic_source import TopicSourceError, TopicSourceNotInstalledError
 from pointsman_agent.topic_source.build import build_topic_source
 from pointsman_agent.topic_source.rocketmq import load_broker_conf
@@ -54,6 +55,7 @@ def _built(config: AgentConfig, file: Path | None, flags: Mapping[str, object]) 
         import pointsman_agent.offsets.redis_store  # noqa: F401, PLC0415  # fails early if the package is missing
     if config.topics.broker_conf:
         _compare_with_broker_conf(config)
+    streams = build_streams(config, clock=clock)
     return Agent(
         config,
         probe=build_probe(config, clock=clock, registry=metrics.registry),
@@ -67,6 +69,8 @@ def _built(config: AgentConfig, file: Path | None, flags: Mapping[str, object]) 
             flags=flags,
             on_skipped=source_metrics.set_skipped,
         ),
+        topic_writer=build_topic_writer(config, streams, clock=clock, file=file, environment=os.environ, flags=flags),
+        streams=streams,
         metrics=metrics,
         source_metrics=source_metrics,
     )

@@ -53,7 +53,7 @@ def options(ctx: click.Context) -> None:
     `route`, `topics`, `clusters` and `watch` query the first name server in the list that responds. All others, and
     `route --at`, query or change every name server in the list, because name servers share nothing. Commands for
     consumer groups query the agents that the name servers know; `groups`, `group` and `offsets` query RocketMQ brokers
-    themselves, as `messages` and `producers` do. With rocketmq:// addresses only these, `route`, `topics` and
+    themselves, as `messages`, `producers` and `topic` do. With rocketmq:// addresses only these, `route`, `topics` and
     `clusters` work; `diff` compares with them.
 
     \b
@@ -63,7 +63,7 @@ def options(ctx: click.Context) -> None:
            not counted
       2    wrong usage
       3    wait: timed out; drain-broker: drained, but a wait timed out or
-           messages are unread
+           messages are unread; topic alter: a wait timed out
       130  Ctrl-C
 
     JSON of failures and warnings, on standard error: {error} or {warning}, each with code, message, hint and
@@ -152,6 +152,7 @@ TASKS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
     (
         "Configuration",
         (
+            Entry("topic", "topic_commands", "Show and change topics at their brokers."),
             Entry("order-topic", "kv_commands", "Show and change order topics."),
             Entry("kv", "kv_commands", "Show and change RocketMQ's key-value configuration."),
             Entry("nsaddr", "nsaddr_commands", "Show and change lists of name servers over HTTP."),

@@ -10,6 +10,7 @@ from pointsman_agent.drain import agent_servicer
 from pointsman_agent.groups import group_servicer
 from pointsman_agent.offsets import servicer as offset_servicer
 from pointsman_agent.queue_locks import queue_lock_servicer
+from pointsman_agent.topic_changes import topic_servicer
 from pointsman_namesrv.rpc import node_server
 
 TABLES = {
@@ -22,6 +23,7 @@ TABLES = {
         (group_servicer.SERVICE, group_servicer.RULES),
         (offset_servicer.SERVICE, offset_servicer.RULES),
         (queue_lock_servicer.SERVICE, queue_lock_servicer.RULES),
+        (topic_servicer.SERVICE, topic_servicer.RULES),
     )
 }
 
@@ -75,6 +77,7 @@ def test_the_limits_are_on_registrations_and_on_calls_of_operators() -> None:
     registers = {("RegistrationService", name) for name in ("RegisterBroker", "UpdateTopics")}
     assert {place for place, limit in limited.items() if limit is Limit.REGISTRATIONS} == registers
     operators = {("AdminService", name) for name in node_server.ADMIN_RULES}
+    operators |= {("TopicService", name) for name in ("WriteTopic", "RemoveTopic", "RemoveQueues")}
     operators |= {("AgentService", "Drain"), *(("ConsumerGroupService", name) for name in ("PinGroup", "PinQueue"))}
     assert {place for place, limit in limited.items() if limit is Limit.ADMIN_CALLS} == operators
 

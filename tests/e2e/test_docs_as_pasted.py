@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -53,6 +54,7 @@ class Fleet:
             "NAMESRV_SERVER__LISTEN": self.name_server,
             "NAMESRV_MONITORING__LISTEN": "127.0.0.1:0",
             "AGENT_MONITORING__LISTEN": "127.0.0.1:0",
+            "AGENT_TOPICS__WRITABLE": "true",
             "POINTSMAN_NAMESRV": self.name_server,
             "PYTHONUNBUFFERED": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -80,13 +82,7 @@ class Fleet:
         script.write_text(self.exchanged(block), encoding="utf-8")
         log = self.folder / "block.log"
         with log.open("w") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-c", RUN, str(script)],
-                cwd=self.folder,
-                env=self._environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+            process = self.python(script, output)
         try:
             if until_printed:
                 until(lambda: until_printed in log.read_text() or process.poll() is not None, seconds=PATIENCE_SECONDS)
@@ -99,6 +95,16 @@ class Fleet:
             process.kill()
             process.wait()
         return log.read_text()
+
+    def python(self, script: Path, output: IO[str]) -> subprocess.Popen[bytes]:
+        """Start the ``main`` of a file."""
+        return subprocess.Popen(
+            [sys.executable, "-c", RUN, str(script)],
+            cwd=self.folder,
+            env=self._environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
 
     def _popen(self, words: list[str], folder: Path) -> subprocess.Popen[str]:
         return subprocess.Popen(

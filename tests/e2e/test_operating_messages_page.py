@@ -25,6 +25,8 @@ SECTIONS = {
     "A poison message",
     "A backlog to skip",
     "A wrong deploy, to replay from a time",
+    "A hot queue",
+    "A topic to grow",
 }
 """Those with a test."""
 
@@ -104,6 +106,44 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+HOT = """
+import asyncio
+from pointsman_client import ConsumeFrom, Message, MessageQueue, Producer, PushConsumer
+from pointsman_client.redis_streams import RedisStreamsTransport
+
+async def listener(message):
+    pass
+
+async def main():
+    queue = MessageQueue("orders", "home", "broker-a", 2)
+    async with (
+        Producer("127.0.0.1:9876", transport=RedisStreamsTransport) as producer,
+        PushConsumer(
+            "127.0.0.1:9876", group="billing", subscriptions={"orders": "*"}, listener=listener,
+            consume_from=ConsumeFrom.FIRST_OFFSET, transport=RedisStreamsTransport, client_id="10.0.0.7@4711",
+        ),
+    ):
+        while True:
+            await producer.send_to(queue, Message("orders", b"hot", keys=("vip",)))
+            await asyncio.sleep(0.02)
+"""
+
+
+@contextlib.contextmanager
+def a_hot_queue_is_read(here: Fleet) -> Iterator[None]:
+    """Send to one queue and consume, until the end of the block."""
+    script, log = here.folder / "beside.py", here.folder / "beside.log"
+    script.write_text(here.exchanged(HOT), encoding="utf-8")
+    with log.open("w") as output, here.python(script, output) as process:
+        try:
+            member = "pointsmanctl group billing || true"
+            until(lambda: "10.0.0.7@4711" in here.run(member) or process.poll() is not None, seconds=90)
+            yield
+            assert process.poll() is None, log.read_text()
+        finally:
+            process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -204,3 +244,33 @@ def test_a_wrong_deploy_to_replay_from_a_time(here: Fleet) -> None:
         again = int(re.findall(r"(\d+) messages read again", plan)[0])
         assert again > 0
         until(lambda: len(got()) >= read + again, seconds=60)
+
+
+def test_a_hot_queue(here: Fleet) -> None:
+    with a_hot_queue_is_read(here):
+        status, group, messages, pinned, lag, unpinned = pasted_commands(here, "A hot queue")
+    rates = {
+        int(queue): float(rate)
+        for queue, rate in re.findall(r"^home/broker-a +(\d).* ([\d.]+) +rw$", status, re.MULTILINE)
+    }
+    assert rates[2] > 1
+    assert [rates[queue] for queue in (0, 1, 3)] == [0.0] * 3
+    assert "10.0.0.7@4711" in group
+    assert messages.count("vip") == 20
+    assert "10.0.0.7" in pinned
+    assert re.search(r"billing +orders +home/broker-a/0 +2 ", lag)
+    assert unpinned
+
+
+def test_a_topic_to_grow(here: Fleet) -> None:
+    with a_hot_queue_is_read(here):
+        now, plan, grown, then, changes, left, shrunk, after = pasted_commands(here, "A topic to grow")
+    assert "home/broker-a: 4 queues, rw" in now
+    assert "4 of 8 queues change (home/broker-a 4 -> 8)" in plan
+    assert "rebalances: billing (1 member)" in plan
+    assert "4 queues, rw -> 8 queues, rw" in grown
+    assert "home/broker-a: 8 queues, rw" in then
+    assert "give topic orders 8 queues" in changes
+    assert "queues 4 to 7 stay readable" in left
+    assert "8 read queues, 4 write queues, rw -> 4 queues, rw" in shrunk
+    assert "home/broker-a: 4 queues, rw" in after

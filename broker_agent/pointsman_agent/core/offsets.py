@@ -15,7 +15,7 @@ those changes (:meth:`Offsets.take`), then reports whether they were written.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from pointsman.group_topics import is_retry_topic
@@ -259,6 +259,21 @@ class Offsets:
         for key, value in named.items():
             if self._value(key) == value:
                 self._remove(key)
+
+    def remove_queues(self, queues: Collection[QueueKey]) -> int:
+        """Remove the offsets of all groups in queues that are removed with their messages; return how many.
+
+        A queue that is created again begins at 0: with its old offset a group would skip its messages.
+        """
+        keys = [
+            OffsetKey(group, *queue)
+            for group, committed in self._groups.items()
+            for queue in queues
+            if queue in committed
+        ]
+        for key in keys:
+            self._remove(key)
+        return len(keys)
 
     @property
     def is_empty(self) -> bool:

@@ -8,6 +8,8 @@ Refusal (``wire/refusals.py``, with those of both daemons)
 ├── ResetRefused       RESET_REFUSED        offsets of this group cannot be reset so now
 ├── NotStored          NOT_STORED           it is in effect, but not stored: a crash of this agent would undo it
 ├── HeldByOther        HELD_BY_OTHER        another client or operator holds what the call would change
+├── TopicUnwritable    TOPIC_UNWRITABLE     the topic source cannot be changed here
+├── QueueInUse         QUEUE_IN_USE         a queue that the topic still has would be removed
 └── Unavailable        BACKEND_UNAVAILABLE  a backend of this agent is unreachable
 
 Facts are attributes; the text is built from them.
@@ -76,6 +78,20 @@ class HeldByOther(Refusal):
     def facts(self) -> Mapping[str, str]:
         """The holder."""
         return {"holder": self.holder}
+
+
+class TopicUnwritable(Refusal):
+    """The topic source cannot be changed here; nothing was changed."""
+
+    code = "TOPIC_UNWRITABLE"
+    status = "FAILED_PRECONDITION"
+
+
+class QueueInUse(Refusal):
+    """The topic still has a queue that would be removed; nothing was changed."""
+
+    code = "QUEUE_IN_USE"
+    status = "FAILED_PRECONDITION"
 
 
 class Unavailable(Refusal):

@@ -2,28 +2,30 @@
 
 A topic has as many queues as its highest queue number plus one, readable and writable. A missing number below that is a
 queue without messages: a stream is created by its first message, in any order. Counting only unbroken numbers would
-remove queues with messages from the routes. So a topic shrinks only when its highest streams are deleted.
+remove queues with messages from the routes. So a topic shrinks only when its highest streams are deleted, or when an
+operator limits its queues (``redis_topic_limits.py``).
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pointsman.names import MAX_NAME_LENGTH, MAX_QUEUES, PERM_READ, PERM_WRITE, split_addr
+from pointsman.names import MAX_NAME_LENGTH, MAX_QUEUES, split_addr
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.deadline import finish
 from pointsman_agent.single_call_thread import SingleCallThread
 from pointsman_agent.topic_source import TopicSourceError, TopicSourceNotInstalledError
 from pointsman_agent.topic_source.paused_collector import collector_paused
+from pointsman_agent.topic_source.redis_topic_limits import LIMITS_KEY, UNLIMITED, TopicLimit
 
 try:
     from redis.asyncio import Redis
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
-    from redis.exceptions import RedisError
+    from redis.exceptions import NoPermissionError, RedisError
 except ModuleNotFoundError as error:
     raise TopicSourceNotInstalledError(
         "topics.source redis needs the redis package: pip install 'pointsman-agent[redis]'"
@@ -76,7 +78,7 @@ class RedisTopicSource:
         self._pattern = pattern
         self._on_skipped = on_skipped
         self._thread = SingleCallThread("topics-redis", busy=TopicSourceError)
-        self._queue_nums: dict[str, int] | None = None
+        self._content: tuple[Mapping[str, int], Mapping[str, TopicLimit]] | None = None
         self._held: TopicSet | None = None
         self._skipped = _Skipped()
 
@@ -85,9 +87,10 @@ class RedisTopicSource:
         found = await self._scan()
         if (skipped := found.skipped) != self._skipped:
             self._log_skipped(skipped)
-        if self._held is None or found.queue_nums != self._queue_nums:
-            self._held = await self._thread.run(lambda: self._to_set(found.queue_nums))
-            self._queue_nums = found.queue_nums
+        content = found.queue_nums, found.limits
+        if self._held is None or content != self._content:
+            self._held = await self._thread.run(lambda: self._to_set(*content))
+            self._content = content
         return self._held
 
     async def _scan(self) -> _Found:
@@ -107,6 +110,8 @@ class RedisTopicSource:
         found = _Found(self._target, self._max_topics)
         cursor = 0
         try:
+            if self._pattern == PATTERN:
+                found.limits = await self._limits(redis)
             for _ in range(MAX_STEPS):
                 cursor, keys = await redis.scan(cursor, match=self._pattern, count=KEYS_A_STEP, _type="STREAM")
                 for key in keys:
@@ -121,15 +126,29 @@ class RedisTopicSource:
             f"redis {self._target}: SCAN is not complete after {MAX_STEPS} steps of {KEYS_A_STEP} keys"
         )
 
-    def _to_set(self, queue_nums: dict[str, int]) -> TopicSet:
+    async def _limits(self, redis: Redis) -> dict[str, TopicLimit]:
+        """Return the limits of topics. Raises TopicSourceError and what redis-py raises."""
+        try:
+            if await redis.hlen(LIMITS_KEY) > self._max_topics:
+                raise TopicSourceError(
+                    f"redis {self._target}: {LIMITS_KEY} has more than topics.max_topics ({self._max_topics}) fields"
+                )
+            fields = await redis.hgetall(LIMITS_KEY)
+        except NoPermissionError:
+            return {}  # an account of an older agent, which cannot set them either
+        read = {_text(topic): TopicLimit.of_text(_text(text)) for topic, text in fields.items()}
+        # Not ours: as without it.
+        return {topic: limit for topic, limit in read.items() if limit is not None}
+
+    def _to_set(self, queue_nums: Mapping[str, int], limits: Mapping[str, TopicLimit]) -> TopicSet:
+        def topics() -> Iterator[TopicConfig]:
+            for name, streams in queue_nums.items():
+                topic = limits.get(name, UNLIMITED).to_topic(name, streams)
+                if topic is not None:
+                    yield topic
+
         with collector_paused():
-            return TopicSet.from_content(
-                (
-                    TopicConfig(topic, read_queue_nums=count, write_queue_nums=count, perm=PERM_READ | PERM_WRITE)
-                    for topic, count in queue_nums.items()
-                ),
-                state_version=self._state_version,
-            )
+            return TopicSet.from_content(topics(), state_version=self._state_version)
 
     def _log_skipped(self, skipped: _Skipped) -> None:
         self._skipped = skipped
@@ -155,6 +174,7 @@ class _Found:
         self._streams = 0
         self._skipped: set[bytes] = set()
         self.queue_nums: dict[str, int] = {}
+        self.limits: Mapping[str, TopicLimit] = {}
 
     @property
     def skipped(self) -> _Skipped:
@@ -182,3 +202,7 @@ class _Found:
                 "they are not used"
             )
         self.queue_nums[topic] = max(held, count)
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

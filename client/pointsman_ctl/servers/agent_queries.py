@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from pointsman.v1 import agent_service_pb2_grpc
+from pointsman.v1 import agent_service_pb2_grpc, topic_service_pb2_grpc
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.v1 import queue_lock_service_pb2 as locks_wire
@@ -69,6 +69,7 @@ class AgentServer(AgentLink):
     def __init__(self, addr: str, channel: grpc.aio.Channel, version: int) -> None:
         super().__init__(addr, channel, version)
         self.agent = agent_service_pb2_grpc.AgentServiceStub(channel)
+        self.topics = topic_service_pb2_grpc.TopicServiceStub(channel)
 
     async def list_groups(self, deadline: float, *, with_loads: bool = False) -> wire.ListGroupsResponse:  # noqa: ARG002  # agents know the loads in any case
         """Return all groups; ``with_loads``: and what they have to read."""

@@ -52,7 +52,7 @@ class PointsmanRequiredError(InvalidInputError):
     def __init__(self, addr: str) -> None:
         super().__init__(
             f"this command requires a name server of Pointsman, got {addr}; "
-            "RocketMQ's are enough for route, topics, clusters, groups, group, offsets and diff"
+            "RocketMQ's are enough for route, topics, topic, clusters, groups, group, offsets and diff"
         )
 
 

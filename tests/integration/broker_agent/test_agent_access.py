@@ -19,10 +19,12 @@ from pointsman.v1 import agent_service_pb2 as agent_wire
 from pointsman.v1 import consumer_group_service_pb2 as groups_wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.v1 import queue_lock_service_pb2 as locks_wire
+from pointsman.v1 import topic_service_pb2 as topics_wire
 from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
 from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceStub
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
 from pointsman.v1.queue_lock_service_pb2_grpc import QueueLockServiceStub
+from pointsman.v1.topic_service_pb2_grpc import TopicServiceStub
 from pointsman_agent.config import OffsetsSection, RpcSection, load
 from pointsman_agent.groups.group_servicer import RULES as GROUP_RULES
 from pointsman_agent.offsets.servicer import RULES as OFFSET_RULES
@@ -79,7 +81,8 @@ async def outcome(call: Any) -> StatusCode:
 async def test_clients_have_groups_locks_and_offsets_and_operators_the_other_calls(
     channel: grpc.aio.Channel, tokens: TokenFolder
 ) -> None:
-    groups, agent = ConsumerGroupServiceStub(channel), AgentServiceStub(channel)
+    groups, agent, topics = ConsumerGroupServiceStub(channel), AgentServiceStub(channel), TopicServiceStub(channel)
+    topic_changes = ["write topic", "remove topic", "remove queues"]
     calls: dict[str, Callable[[Any], Any]] = {
         "locks": lambda who: QueueLockServiceStub(channel).ListQueueLocks(
             locks_wire.ListQueueLocksRequest(), metadata=who
@@ -92,6 +95,10 @@ async def test_clients_have_groups_locks_and_offsets_and_operators_the_other_cal
         "hand over": lambda who: OffsetServiceStub(channel).CommitOffsets(
             offsets_wire.CommitOffsetsRequest(group="g"), metadata=who
         ),
+        "topic": lambda who: topics.GetTopic(topics_wire.GetTopicRequest(topic="t"), metadata=who),
+        "write topic": lambda who: topics.WriteTopic(topics_wire.WriteTopicRequest(), metadata=who),
+        "remove topic": lambda who: topics.RemoveTopic(topics_wire.RemoveTopicRequest(), metadata=who),
+        "remove queues": lambda who: topics.RemoveQueues(topics_wire.RemoveQueuesRequest(), metadata=who),
         "info": lambda who: agent.GetAgentInfo(agent_wire.GetAgentInfoRequest(), metadata=who),
         "reset": lambda who: OffsetServiceStub(channel).ResetOffsets(
             offsets_wire.ResetOffsetsRequest(group="g", topic="orders", queues=[offsets_wire.QueueReset()]),
@@ -104,12 +111,12 @@ async def test_clients_have_groups_locks_and_offsets_and_operators_the_other_cal
     }
     assert denied == {
         "ops": [],
-        "app": ["pin", "pin queue", "drain", "info"],
-        "slave-of-a": ["locks", "offsets", "groups", "pin", "pin queue", "drain", "reset"],
+        "app": ["pin", "pin queue", "drain", *topic_changes, "info"],
+        "slave-of-a": ["locks", "offsets", "groups", "pin", "pin queue", "drain", "topic", *topic_changes, "reset"],
         "broker-b": list(calls),
         # Lists of all groups, and a group that is not theirs.
-        "billing": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", "info", "reset"],
-        "audit": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", "info", "reset"],
+        "billing": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", *topic_changes, "info", "reset"],
+        "audit": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", *topic_changes, "info", "reset"],
     }
     assert {await outcome(call(())) for call in calls.values()} == {StatusCode.UNAUTHENTICATED}
 

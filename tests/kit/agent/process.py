@@ -31,6 +31,15 @@ class AgentProcess(DaemonProcess):
         self._file.write_text(to_toml(self._config), encoding="utf-8")
         await super().start()
 
+    async def start_again(self) -> None:
+        """Start it with the file as it is, which it may have changed itself."""
+        await super().start()
+
+    @property
+    def file(self) -> Path:
+        """Its configuration."""
+        return self._file
+
     def use_listener(self, listener: str) -> None:
         """Serve by this one from the next start on."""
         self._config = replace(self._config, rpc=replace(self._config.rpc, listener=listener))

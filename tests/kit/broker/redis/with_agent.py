@@ -51,6 +51,8 @@ class BrokerPlan:
     warm_up_seconds: float = 0.0
     """Of its member lists: 0, since no agent ran before it."""
     probe_seconds: float = 0.2
+    topic_source: str = "toml"
+    """``toml``, whose file operators may change, or ``redis``, without ``topics``."""
 
 
 @asynccontextmanager
@@ -77,7 +79,12 @@ def agent_config(plan: BrokerPlan, addr: str, name_servers: Sequence[str]) -> Ag
         name_servers=NameServersSection(addrs=tuple(name_servers)),
         heartbeat=HeartbeatSection(interval_seconds=1.0, expiry_seconds=10.0),
         probe=ProbeSection(kind="redis", interval_seconds=plan.probe_seconds),
-        topics=TopicsSection(source="toml", topic=topics),
+        topics=TopicsSection(
+            source=plan.topic_source,
+            check_interval_seconds=0.5,
+            topic=topics if plan.topic_source == "toml" else (),
+            writable=plan.topic_source == "toml",
+        ),
         rpc=RpcSection(listen=f"127.0.0.1:{plan.agent_port}", grace_seconds=1.0),
         groups=GroupsSection(warm_up_seconds=plan.warm_up_seconds),
         offsets=OffsetsSection(flush_interval_seconds=0.1),

@@ -378,6 +378,19 @@ def test_commits_of_another_agent_survive_an_expiry(offsets: Offsets) -> None:
     assert offsets.get("g", [Q0]) == {Q0: 7}
 
 
+def test_offsets_in_removed_queues_go_for_every_group_and_a_lower_one_may_follow(offsets: Offsets) -> None:
+    offsets.commit("g", {Q0: 5, Q1: 6})
+    offsets.commit("h", {Q1: 7})
+    stored = {K0: 5, K1: 6, OffsetKey("h", *Q1): 7}
+    offsets.take()
+    offsets.written({})
+    assert offsets.remove_queues([Q1, QueueKey("orders", 9)]) == 2
+    assert (offsets.get("g", [Q0, Q1]), offsets.get("h", [Q1])) == ({Q0: 5}, {})
+    offsets.commit("g", {Q1: 1})
+    assert apply_changes(stored, offsets.take()) == {}
+    assert stored == {K0: 5, K1: 1}
+
+
 def test_timestamps_are_not_listed_as_offsets(offsets: Offsets) -> None:
     offsets.absorb({K0: 5, B0: 1, SEEN: 2}.items())
     assert offsets.page(limit=9) == [(K0, 5)]

@@ -1,0 +1,165 @@
+"""``pointsmanctl topic`` on real brokers, under a Java producer and consumer, as mqadmin reads the result."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from deploy.rocketmq.processes import RocketMQ, failed, free_port, got, sent
+from tests.kit.ctl.command import Ended, ctl
+from tests.kit.waiting import eventually, until
+from tests.real_rocketmq.conftest import VERSIONS, Jars
+from tests.real_rocketmq.name_server import NameServer, Pointsman
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(280)]
+
+OTHER = "Others"
+SENT = 400
+
+
+@dataclass
+class Brokers:
+    """One broker, registered at a name server of Pointsman and at one of RocketMQ."""
+
+    addr: str
+    """Of Pointsman's name server."""
+    rocketmq_addr: str
+    mq: RocketMQ
+
+    async def ctl(self, *arguments: str, name_server: str = "") -> Ended:
+        return await ctl("--namesrv", name_server or self.addr, "--timeout", "20", *arguments)
+
+    async def done(self, *arguments: str, name_server: str = "") -> Ended:
+        ended = await self.ctl(*arguments, name_server=name_server)
+        assert ended.code == 0, ended
+        return ended
+
+    async def status(self, topic: str) -> Any:
+        (broker,) = (await self.done("-o", "json", "topic", "status", topic)).document["brokers"]
+        return broker
+
+    def route(self, topic: str) -> tuple[int, int, int]:
+        """Read and write queues and permission, as mqadmin reads them from the name servers."""
+        printed = self.mq.admin("topicRoute", "-t", topic)
+        # Not JSON: broker ids are keys without quotes.
+        read, write, perm = (
+            int(re.findall(rf'"{field}":(\d+)', printed)[0]) for field in ("readQueueNums", "writeQueueNums", "perm")
+        )
+        return read, write, perm
+
+    async def reads(self, topic: str, wanted: tuple[int, int, int]) -> None:
+        """Wait until mqadmin reads this route: brokers register in the background."""
+        await eventually(lambda: self.route(topic) == wanted, seconds=60)
+
+    def queue_ends(self, topic: str) -> dict[int, tuple[int, int]]:
+        """First and last offset of each queue, as mqadmin reads them from the broker."""
+        printed = self.mq.admin("topicStatus", "-t", topic)
+        rows = re.findall(r"^a\s+(\d+)\s+(\d+)\s+(\d+)", printed, re.MULTILINE)
+        return {int(queue): (int(first), int(end)) for queue, first, end in rows}
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def brokers(request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    lib = jars.of(request.param)
+    folder = tmp_path_factory.mktemp("topics")
+    addr = f"127.0.0.1:{free_port()}"
+    with ExitStack() as stack:
+        pointsman = Pointsman(folder / "ns", settings={"server.listen": addr})
+        stack.callback(pointsman.stop)
+        java = NameServer(f"127.0.0.1:{free_port()}")
+        mq = RocketMQ(lib, folder / lib.name, f"{pointsman.addr};{java.addr}")
+        stack.callback(mq.name_server(java.addr).end)
+        until(java.is_there, what="RocketMQ's name server")
+        mq.topics_on_disk("a", 0, [OTHER])
+        stack.callback(mq.broker("a").end)
+        for each in (pointsman, java):
+            until(lambda: each.addrs("a") and each.perms(OTHER), what=f"the broker at {each.addr}")  # noqa: B023
+        yield Brokers(addr, f"rocketmq://{java.addr}", mq)
+
+
+@pytest.fixture
+async def clients() -> AsyncIterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+async def test_a_topic_is_created_grows_and_shrinks_under_load_as_mqadmin_reads_it(
+    brokers: Brokers, clients: ExitStack
+) -> None:
+    topic = "Bills"
+    await brokers.done("topic", "create", topic, "--queues", "4", "--yes")
+    await brokers.reads(topic, (4, 4, 6))
+    consumer = brokers.mq.consumer(topic, group="billing")
+    clients.callback(consumer.end)
+    producer = brokers.mq.producer(topic, SENT, millis=50)
+    clients.callback(producer.end)
+    await eventually(lambda: len(got(consumer)) > 10, seconds=60)
+
+    await brokers.done("topic", "alter", topic, "--queues", "8", "--yes")
+    await brokers.reads(topic, (8, 8, 6))
+    await eventually(lambda: len(sent(producer)) > 100, seconds=60)
+    shrunk = await brokers.done("topic", "alter", topic, "--queues", "2", "--yes", "--quiet", "2s")
+    await brokers.reads(topic, (2, 2, 6))
+    assert "billing (1 member)" in shrunk.out
+    await eventually(lambda: len(sent(producer)) + len(failed(producer)) >= SENT, seconds=90)
+    await eventually(lambda: set(got(consumer)) == sent(producer), seconds=90)
+
+    status = await brokers.status(topic)
+    ends = {each["queueId"]: (each["minOffset"], each["maxOffset"]) for each in status["queues"]}
+    assert ends == brokers.queue_ends(topic)
+    assert all(each["lastWriteAt"] for each in status["queues"])
+
+
+async def test_a_group_without_a_member_is_named_and_needs_force(brokers: Brokers, clients: ExitStack) -> None:
+    topic = "Stuck"
+    await brokers.done("topic", "create", topic, "--queues", "4", "--yes")
+    consumer = brokers.mq.consumer(topic, group="absent")
+    clients.callback(consumer.end)
+    producer = brokers.mq.producer(topic, 40, millis=10)
+    clients.callback(producer.end)
+    await eventually(lambda: len(got(consumer)) == 40, seconds=60)
+    # 4.9 stores the first offset of a queue after 5 s, and a stopped client commits.
+    consumer.end(signal.SIGTERM)
+    more = brokers.mq.producer(topic, 40, millis=10)
+    clients.callback(more.end)
+    await eventually(lambda: len(sent(more)) == 40, seconds=60)
+
+    refused = await brokers.ctl("topic", "alter", topic, "--queues", "1", "--yes")
+    assert refused.code == 1
+    assert re.search(r"absent at C/a: has not committed \d+ messages, and has no member", refused.err)
+    await brokers.reads(topic, (4, 4, 6))
+    await brokers.done("topic", "alter", topic, "--queues", "1", "--yes", "--no-wait")
+    await brokers.reads(topic, (4, 1, 6))
+    await brokers.done("topic", "alter", topic, "--queues", "1", "--yes", "--force", "--quiet", "1s")
+    await brokers.reads(topic, (1, 1, 6))
+
+
+async def test_permission_and_deletion_are_those_that_mqadmin_reads(brokers: Brokers) -> None:
+    topic = "Perms"
+    await brokers.done("topic", "create", topic, "--queues", "3", "--yes")
+    await brokers.done("topic", "perm", topic, "r", "--yes")
+    await brokers.reads(topic, (3, 3, 4))
+    await brokers.done("topic", "delete", topic, "--yes")
+    for name_server in (brokers.addr, brokers.rocketmq_addr):
+        listed = await brokers.done("topics", name_server=name_server)
+        if name_server == brokers.addr:
+            assert topic not in listed.out.split()
+    assert (await brokers.ctl("topic", "status", topic)).code == 1
+    again = await brokers.ctl("topic", "delete", topic, "--yes")
+    assert (again.code, "no broker has topic Perms" in again.err) == (1, True)
+
+
+async def test_rocketmq_name_servers_are_enough(brokers: Brokers) -> None:
+    topic = "Alone"
+    await brokers.done("topic", "create", topic, "--queues", "2", "--yes", name_server=brokers.rocketmq_addr)
+    await brokers.reads(topic, (2, 2, 6))
+    deleted = await brokers.done("topic", "delete", topic, "--yes", name_server=brokers.rocketmq_addr)
+    assert "NOT_RECORDED" in deleted.err or "not recorded" in deleted.err
+    listed = await brokers.done("topics", name_server=brokers.rocketmq_addr)
+    assert topic not in listed.out.split()
