@@ -80,7 +80,7 @@ class HeldTopic:
     removes_queues: bool = False
     """Whether messages of a queue can be removed by themselves."""
     is_replica: bool = False
-    """Whether the broker is a slave, whose agent has topics of its own file: groups read at its master."""
+    """Whether the broker is a slave, whose agent has topics from its own file: groups read at its master."""
     is_copy: bool = False
     """Whether the broker copies its topics from its master, where they are changed."""
 
