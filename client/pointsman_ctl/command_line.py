@@ -119,7 +119,7 @@ TASKS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         "Consumer groups",
         (
             Entry("groups", "group_commands", "List consumer groups."),
-            Entry("group", "group_commands", "Show the members of a consumer group."),
+            Entry("group", "group_commands", "Show, change or delete a consumer group."),
             Entry("queues", "queue_commands", "List the busiest topics and queues, and what to do."),
             Entry("offsets", "offset_commands", "Show and reset committed offsets of consumer groups."),
             Entry("locks", "offset_commands", "Show the queue locks of consumers."),

@@ -211,12 +211,12 @@ class RocketmqBroker:
         return dict(zip(groups, await asyncio.gather(*map(one, groups)), strict=True))
 
     async def request(
-        self, code: IntEnum, ext: Mapping[str, str], deadline: float, *, is_read: bool = True
+        self, code: IntEnum, ext: Mapping[str, str], deadline: float, *, body: bytes = b"", is_read: bool = True
     ) -> bytes | None:
         """Return the body of the response; None: the group has no members. ``is_read``: it changes nothing."""
         seconds = max(0.0, deadline - asyncio.get_running_loop().time())
         try:
-            response = await self._link.request(code, ext, timeout_seconds=seconds, is_read=is_read)
+            response = await self._link.request(code, ext, body, timeout_seconds=seconds, is_read=is_read)
         except BrokerTimeoutError as error:
             raise BrokerFailedError(self.addr, grpc.StatusCode.DEADLINE_EXCEEDED, error.message) from error
         except BrokerUnreachableError as error:
