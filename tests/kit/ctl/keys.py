@@ -12,7 +12,7 @@ from pointsman_ctl.command_line import cli, run
 
 DATA_KEYED = {
     *("labels", "sizes", "ratesPerSecond", "brokersByState", "detail", "brokerAddrs", "filterServerTable"),
-    *("before", "after", "properties"),
+    *("before", "after", "properties", "runtime"),
 }
 """Their keys are names of the user's own, or of the server's."""
 
