@@ -84,9 +84,9 @@ def broker_status(invocation: Invocation, choice: AgentChoice) -> int:
             identity.{cluster, brokerName, brokerId, brokerAddr}, incarnation,
             role, health.{status, detail, evidence, everPassed}, warnings[],
             dataVersion.{stateVersion, timestampMillis, counter}, topicCount,
-            nameServers[].{addr, standing, holderAddr}, uptimeSeconds, drain,
-            redis.{usedMemoryBytes, maxMemoryBytes, persists, replicaCount,
-            replicaLagBytes, linkIsUp}, putRate}, runtime}
+            uptimeSeconds, drain, redis.{usedMemoryBytes, maxMemoryBytes,
+            persists, replicaCount, replicaLagBytes, linkIsUp}, putRate},
+            runtime}
           or {addr, brokers[], absent[], error}; agent is null for a RocketMQ
             broker, runtime (RocketMQ's names and texts) for one with an agent,
           notCounted[].{broker, state, addr, reason}, isAbsentKnown
@@ -109,8 +109,12 @@ def broker_status(invocation: Invocation, choice: AgentChoice) -> int:
 
 
 def _to_document(status: BrokerStatus) -> Document:
+    info = None if status.info is None else to_document(status.info)
+    if info is not None:
+        # `brokers` shows the registrations.
+        del info["nameServers"]
     return {
-        "agent": None if status.info is None else to_document(status.info),
+        "agent": info,
         "runtime": None if status.runtime is None else dict(status.runtime),
     }
 

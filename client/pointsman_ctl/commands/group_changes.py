@@ -29,11 +29,11 @@ from pointsman_ctl.output.error_report import ErrorReport, agents_failed
 from pointsman_ctl.output.output_layout import new_table
 from pointsman_ctl.servers.agent_queries import AgentServer
 from pointsman_ctl.servers.found_agents import Agent
-from pointsman_ctl.servers.redis_streams import remove_streams
 from pointsman_ctl.servers.rocketmq_broker import RocketmqBroker
 from pointsman_ctl.servers.rocketmq_groups import GroupSettings, RocketmqGroups
 from pointsman_ctl.servers.server_calls import NodeResponse, query_every
 from pointsman_ctl.servers.stored_messages import BrokerKind
+from pointsman_ctl.servers.stream_removal import remove_streams
 
 MAX_NAMED = 5
 """Members that an error names."""

@@ -115,11 +115,44 @@ async def test_clients_have_groups_locks_and_offsets_and_operators_the_other_cal
     assert denied == {
         "ops": [],
         "app": ["pin", "pin queue", "drain", *topic_changes, "info"],
-        "slave-of-a": ["locks", "offsets", "groups", "pin", "pin queue", "drain", "topic", *topic_changes, "reset", "delete"],
+        "slave-of-a": [
+            "locks",
+            "offsets",
+            "groups",
+            "pin",
+            "pin queue",
+            "drain",
+            "topic",
+            *topic_changes,
+            "reset",
+            "delete",
+        ],
         "broker-b": list(calls),
         # Lists of all groups, and a group that is not theirs.
-        "billing": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", *topic_changes, "info", "reset", "delete"],
-        "audit": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", *topic_changes, "info", "reset", "delete"],
+        "billing": [
+            "locks",
+            "offsets",
+            "pin",
+            "pin queue",
+            "drain",
+            "hand over",
+            *topic_changes,
+            "info",
+            "reset",
+            "delete",
+        ],
+        "audit": [
+            "locks",
+            "offsets",
+            "pin",
+            "pin queue",
+            "drain",
+            "hand over",
+            *topic_changes,
+            "info",
+            "reset",
+            "delete",
+        ],
     }
     assert {await outcome(call(())) for call in calls.values()} == {StatusCode.UNAUTHENTICATED}
 
