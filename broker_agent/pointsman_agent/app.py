@@ -40,7 +40,7 @@ from pointsman_agent.drain.write_perm import WritePermissions
 from pointsman_agent.name_servers.list_sources import build_source
 from pointsman_agent.name_servers.name_server_follower import NameServerFollower, NameServerListMetrics
 from pointsman_agent.observable import Observable
-from pointsman_agent.probe import Probe
+from pointsman_agent.probe import Probe, ReadsRedis
 from pointsman_agent.probe.prober import Prober
 from pointsman_agent.queue_stats.collector import NoReaders, QueueStatsCollector
 from pointsman_agent.queue_stats.ends import QueueContents, QueueEnds, UnknownQueueEnds
@@ -130,6 +130,7 @@ class Agent:
             metrics=source_metrics or SourceMetrics(self.metrics.registry, clock=clock),
         )
         self._opener = ChannelOpener(config.credentials)
+        self._probe: object = probe
         self._prober = self._build_prober(probe) if probe is not None else None
         broker, no_topics = config.broker, TopicSet((), DataVersion())
         self._own = Observable(OwnState(broker.id, no_topics, replica_id=broker.replica_id or None))
@@ -341,6 +342,7 @@ class Agent:
 
     def _facts(self) -> AgentFacts:
         broker, reports = self._config.broker, self._fleet.reports
+        live = self.parts.collector.live
         return AgentFacts(
             version=self._version,
             cluster=broker.cluster,
@@ -348,6 +350,8 @@ class Agent:
             addr=broker.addr,
             own=self._own.value,
             registration_states={addr: (report.state.value, report.holder_addr) for addr, report in reports.items()},
+            redis=self._probe.facts if isinstance(self._probe, ReadsRedis) else None,
+            put_rate=live.stats.put_rate if live is not None else None,
         )
 
     # --- parts ------------------------------------------------------------------------------------------------

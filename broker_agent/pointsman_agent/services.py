@@ -143,6 +143,7 @@ class ClientServices:
                 clock=clock,
                 is_broadcasting=self.groups.is_broadcasting,
                 on_reset=self.groups.notify_reset,
+                member_count=self.groups.known_member_count,
             ).service(),
         ]
         self._access = Access(

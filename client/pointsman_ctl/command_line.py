@@ -101,6 +101,7 @@ TASKS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         (
             Entry("doctor", "doctor_command", "Find what is wrong, the worst first, and what to do."),
             Entry("brokers", "broker_commands", "Show every broker's state at each name server."),
+            Entry("broker", "broker_status_command", "Show what brokers report of themselves."),
             Entry("why", "why_command", "Explain the state of BROKER and its past outages."),
             Entry("events", "past_commands", "Show events of the history, oldest first."),
             Entry("flapping", "broker_commands", "List flapping brokers, the worst first."),
@@ -119,7 +120,7 @@ TASKS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         "Consumer groups",
         (
             Entry("groups", "group_commands", "List consumer groups."),
-            Entry("group", "group_commands", "Show the members of a consumer group."),
+            Entry("group", "group_commands", "Show, change or delete a consumer group."),
             Entry("queues", "queue_commands", "List the busiest topics and queues, and what to do."),
             Entry("offsets", "offset_commands", "Show and reset committed offsets of consumer groups."),
             Entry("locks", "offset_commands", "Show the queue locks of consumers."),

@@ -27,6 +27,7 @@ SECTIONS = {
     "A wrong deploy, to replay from a time",
     "A hot queue",
     "A topic to grow",
+    "A group to retire",
 }
 """Those with a test."""
 
@@ -274,3 +275,19 @@ def test_a_topic_to_grow(here: Fleet) -> None:
     assert "queues 4 to 7 stay readable" in left
     assert "8 read queues, 4 write queues, rw -> 4 queues, rw" in shrunk
     assert "home/broker-a: 4 queues, rw" in after
+
+
+def test_a_group_to_retire(here: Fleet) -> None:
+    here.run_python(DIE.replace('"billing"', '"billing-v1"'))
+    until(lambda: "billing-v1" in here.run("pointsmanctl dlq list"), seconds=90)
+    send(here, 4)
+    # A retired group is seen with the agents' next measurement of its lag.
+    until(lambda: re.search(r"^billing-v1 .*NO MEMBERS", here.run("pointsmanctl groups"), re.MULTILINE), seconds=90)
+    shown, deleted, after = paste(here, "A group to retire")
+    assert "billing-v1" in shown
+    assert re.search(r"lost with it: .*4 dead letters", deleted)
+    assert "offsets of group billing-v1 deleted" in deleted
+    assert re.search(r": \d+ queues? of retries and dead letters removed", deleted)
+    assert "deletion of group billing-v1" in after
+    until(lambda: "billing-v1" not in here.run("pointsmanctl groups"), seconds=90)
+    assert "billing-v1" not in here.run("pointsmanctl dlq list")

@@ -244,6 +244,18 @@ class Offsets:
             self._remove(OffsetKey(group, "", SEEN_ID))
         return len(expired)
 
+    def delete(self, group: str, *, is_ours: bool = True) -> int:
+        """Remove everything of a group; return the number of its offsets. ``is_ours``: from the store, too.
+
+        What the store has is removed whatever it is: another agent of this broker may have written it.
+        """
+        queues, begins = [*self._groups.get(group, ())], [*self._begins.get(group, ())]
+        keys = [OffsetKey(group, *queue) for queue in queues]
+        keys += [OffsetKey(group, topic, BEGIN_ID) for topic in begins]
+        for key in (*keys, OffsetKey(group, "", SEEN_ID)):
+            self._remove(key, reset=True, is_noted=is_ours)
+        return len(queues)
+
     def discard(
         self,
         group: str,
@@ -432,11 +444,14 @@ class Offsets:
         self._note(OffsetChange(key, value))
         self._put(key, value)
 
-    def _remove(self, key: OffsetKey) -> None:
+    def _remove(self, key: OffsetKey, *, reset: bool = False, is_noted: bool = True) -> None:
         value = self._value(key)
         if value is None:
             return
-        self._note(OffsetChange(key, value, removed=True))
+        if is_noted:
+            self._note(OffsetChange(key, value, reset=reset, removed=True))
+        else:
+            self._unwritten.pop(key, None)
         if key.queue_id == SEEN_ID:
             del self._seen[key.group]
         elif key.queue_id == BEGIN_ID:

@@ -148,6 +148,19 @@ class ReplicaOffsets:
         pending = [(key, offset) for key, offset in pending if self._is_latest(key.group, key.queue)]
         return sorted((dict(stored) | dict(pending)).items())[:limit]
 
+    def delete(self, group: str) -> int:
+        """Remove everything of a group; return the number of its offsets.
+
+        A slave forgets its copy of what the master stores, and what the master's agent may not have.
+        """
+        is_master = self._is_master()
+        if is_master:
+            self.adopt()
+        count = self.stored.delete(group, is_ours=is_master or self._keeps_copy)
+        count = max(count, self.pending.delete(group))
+        self._resets = {key for key in self._resets if key.group != group}
+        return count
+
     # --- towards the master -----------------------------------------------------------------------------------
 
     def adopt(self) -> int:

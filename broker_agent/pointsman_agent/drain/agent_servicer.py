@@ -21,6 +21,7 @@ from pointsman.wire.wire_time import seconds_of
 from pointsman_agent.core.drain import Answer, DrainOptions, DrainStep, Progress, StepState
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.drain.drainer import Drainer, DrainRun, DrainRunning
+from pointsman_agent.probe.redis_facts import RedisFacts
 from pointsman_agent.registration.registration_messages import to_health
 from pointsman_agent.rpc.agent_refusals import HeldByOther, Unavailable
 
@@ -49,6 +50,10 @@ class AgentFacts:
     own: OwnState
     registration_states: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """By name server: the registration state, and the address of the holder if it is another broker."""
+    redis: RedisFacts | None = None
+    """None: the broker is not a Redis server, or the last probe could not read its state."""
+    put_rate: float | None = None
+    """Messages per second, at the last measurement; None: not measured."""
 
 
 class AgentService:
@@ -102,6 +107,8 @@ class AgentService:
             ],
             uptime=_to_duration(self._clock.monotonic() - self._started_at),
             drain=self._drainer.state,
+            redis=_to_redis(facts.redis),
+            put_rate=facts.put_rate,
         )
 
     def _begin(self, options: DrainOptions, *, by: str) -> DrainRun:
@@ -109,6 +116,19 @@ class AgentService:
             return self._drainer.drain(options, by=by)
         except DrainRunning as error:
             raise HeldByOther("the drain of this broker", holder=error.by) from error
+
+
+def _to_redis(facts: RedisFacts | None) -> wire.RedisStatus | None:
+    if facts is None:
+        return None
+    return wire.RedisStatus(
+        used_memory_bytes=facts.used_memory_bytes,
+        max_memory_bytes=facts.max_memory_bytes,
+        persists=facts.persists,
+        replica_count=len(facts.replicas),
+        replica_lag_bytes=facts.replica_lag_bytes,
+        link_is_up=facts.link_is_up,
+    )
 
 
 def _to_options(request: wire.DrainRequest) -> DrainOptions:

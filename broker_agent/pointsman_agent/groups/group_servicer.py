@@ -117,6 +117,11 @@ class ConsumerGroups:
         """Return the number of clients of each group."""
         return self.core.member_counts()
 
+    def known_member_count(self, group: str) -> int | None:
+        """Return the number of clients of a group; None: there is none, but one may still come back."""
+        count = self.core.member_counts().get(group, 0)
+        return None if not count and self.is_warming() else count
+
     def is_warming(self) -> bool:
         """Return whether some clients may not have sent a heartbeat since the agent started."""
         return self.core.state is GroupState.WARMING

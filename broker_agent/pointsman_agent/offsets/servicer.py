@@ -25,7 +25,7 @@ from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.offsets.flusher import Flusher
 from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
 from pointsman_agent.rpc.agent_fields import MAX_QUEUES_A_CALL, QueueFields, cut, name_violations, read_page, to_queues
-from pointsman_agent.rpc.agent_refusals import LimitExceeded, NotFound, NotStored, OutOfRange, ResetRefused
+from pointsman_agent.rpc.agent_refusals import GroupInUse, LimitExceeded, NotFound, NotStored, OutOfRange, ResetRefused
 
 COMMITS = Rule(CLIENTS.roles | BROKERS.roles)
 """A broker: the agent of a slave hands over offsets."""
@@ -36,6 +36,7 @@ RULES: Rules = {
     "ListOffsets": Rule(CLIENTS.roles | VIEWERS.roles),
     "ListTopicOffsets": Rule(CLIENTS.roles | VIEWERS.roles),
     "ResetOffsets": CLIENTS,
+    "DeleteOffsets": CLIENTS,
 }
 SERVICE = wire.DESCRIPTOR.services_by_name["OffsetService"]
 MAX_MOMENT_SECONDS = 253_402_300_799
@@ -59,9 +60,11 @@ class OffsetServicer:
         clock: Clock,
         is_broadcasting: Callable[[str], bool] = lambda _: False,
         on_reset: Callable[[str], None] = lambda _: None,
+        member_count: Callable[[str], int | None] = lambda _: 0,
     ) -> None:
         """``is_broadcasting``: whether the members of a group store their own offsets. ``on_reset`` is called with the
-        group when offsets have a new epoch."""
+        group when offsets have a new epoch. ``member_count``: the number of members of a group at this
+        agent; None: not known yet."""
         self._offsets = offsets
         self._flushers = flushers
         self._topics = topics
@@ -70,6 +73,7 @@ class OffsetServicer:
         self._clock = clock
         self._is_broadcasting = is_broadcasting
         self._on_reset = on_reset
+        self._member_count = member_count
         self._loads = LoadsSinceReset()
 
     def service(self) -> Service:
@@ -209,15 +213,42 @@ class OffsetServicer:
         }
         log.warning("operator reset offsets of a group", extra={"facts": facts})
         self._on_reset(group)
-        for flusher in self._flushers:
-            if not await flusher.flush():
-                raise NotStored(f"the offsets are reset, but cannot be stored yet, so send it again: {flusher.problem}")
+        await self._store("the offsets are reset")
         return wire.ResetOffsetsResponse(
             offsets=[
                 wire.QueueOffset(topic=queue.topic, queue_id=queue.queue_id, offset=offset, epoch=epochs[queue])
                 for queue, offset in offsets.items()
             ]
         )
+
+    async def delete_offsets(self, request: wire.DeleteOffsetsRequest, peer: Peer) -> wire.DeleteOffsetsResponse:
+        """See offset_service.proto."""
+        group = request.group
+        refuse_if_any(chain(name_violations("group", group), by_violations(request.by)))
+        check_group(peer.caller, group)
+        self._refuse_until_loaded()
+        count = self._member_count(group)
+        if count is None:
+            raise NotReady("this agent has just started and may not know all members yet; retry", state="warming")
+        if count:
+            members = "1 member" if count == 1 else f"{count} members"
+            raise GroupInUse(f"group {group} has {members} here: nothing was deleted; stop its consumers first")
+        deleted = self._offsets.delete(group)
+        facts = {
+            "group": group,
+            "offsets": deleted,
+            "by": author(request.by, peer.caller).name,
+            "peer": peer.addr,
+        }
+        log.warning("operator deleted the offsets of a group", extra={"facts": facts})
+        await self._store("the offsets are deleted")
+        return wire.DeleteOffsetsResponse(offset_count=deleted)
+
+    async def _store(self, done: str) -> None:
+        """Raise NotStored, which begins with ``done``, unless the change is on the disk."""
+        for flusher in self._flushers:
+            if not await flusher.flush():
+                raise NotStored(f"{done}, but cannot be stored yet, so send it again: {flusher.problem}")
 
     def _readable(self, topic: str) -> list[QueueKey]:
         """Return the queues of a topic. Raises NotFound."""

@@ -35,6 +35,11 @@ class RedisFacts:
     """Connected replicas, host:port."""
     persists: bool | None
     """Whether it would still have its data after a restart; None: not reported."""
+    used_memory_bytes: int | None = None
+    max_memory_bytes: int | None = None
+    """Its limit, 0: none; None, as for the memory in use: not reported."""
+    replica_lag_bytes: int | None = None
+    """What the furthest connected replica lacks; None: no replica is connected."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -47,7 +52,9 @@ class RedisFacts:
         return tuple(warnings)
 
 
-def read_facts(server: Info, replication: Info, persistence: Info, save: str | None) -> RedisFacts:
+def read_facts(
+    server: Info, replication: Info, persistence: Info, save: str | None, memory: Info | None = None
+) -> RedisFacts:
     """Read the sections of INFO. ``save`` is the setting of that name; None if the server does not report it."""
     role = _ROLES.get(str(replication.get("role")), Role.UNKNOWN)
     is_replica = role is Role.SLAVE
@@ -61,12 +68,30 @@ def read_facts(server: Info, replication: Info, persistence: Info, save: str | N
         link_is_up=replication.get("master_link_status") == "up" if is_replica else None,
         replicas=tuple(_replicas(replication)),
         persists=_persists(persistence, save),
+        used_memory_bytes=_bytes(memory or {}, "used_memory"),
+        max_memory_bytes=_bytes(memory or {}, "maxmemory"),
+        replica_lag_bytes=_lag(replication, offset),
     )
 
 
+def _bytes(section: Info, name: str) -> int | None:
+    value = section.get(name)
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _lag(replication: Info, offset: object) -> int | None:
+    offsets = [each.get("offset") for each in _entries(replication)]
+    known = [each for each in offsets if isinstance(each, int)]
+    return max(0, offset - min(known)) if known and isinstance(offset, int) else None
+
+
+def _entries(replication: Info) -> list[Mapping[str, object]]:
+    named = [value for key, value in replication.items() if key.startswith("slave") and key[5:].isdigit()]
+    return [each for each in named if isinstance(each, Mapping)]
+
+
 def _replicas(replication: Info) -> list[str]:
-    entries = [value for key, value in replication.items() if key.startswith("slave") and key[5:].isdigit()]
-    return [addr for each in entries if isinstance(each, Mapping) if (addr := _addr(each.get("ip"), each.get("port")))]
+    return [addr for each in _entries(replication) if (addr := _addr(each.get("ip"), each.get("port")))]
 
 
 def _addr(host: object, port: object) -> str:

@@ -89,6 +89,8 @@ class RedisProbe:
         self._accepted_run = ""
         """The process that may serve as a master, even if it becomes empty."""
         self._warned: frozenset[str] = frozenset()
+        self.facts: RedisFacts | None = None
+        """See :class:`pointsman_agent.probe.ReadsRedis`."""
 
     async def check(self) -> ProbeResult:
         """See :meth:`pointsman_agent.probe.Probe.check`."""
@@ -98,6 +100,7 @@ class RedisProbe:
                 try:
                     facts = await _read_facts(redis)
                 except RedisError as error:
+                    self.facts = None
                     return ProbeResult(passed=True, detail=f"redis {self._target}: responds, but INFO failed: {error}")
                 return await self._judge(redis, facts)
         except _REFUSALS as error:
@@ -106,9 +109,11 @@ class RedisProbe:
             return self._failed(error, await classify_failed_connection(self._target))
 
     def _failed(self, error: Exception, failure: ProbeFailure) -> ProbeResult:
+        self.facts = None
         return ProbeResult(passed=False, detail=f"redis {self._target}: {error}", failure=failure)
 
     async def _judge(self, redis: Redis, facts: RedisFacts) -> ProbeResult:
+        self.facts = facts
         if self._on_facts is not None:
             self._on_facts(facts)
         full_peer = await self._peer_with_more(redis, facts)
@@ -235,7 +240,7 @@ async def _read_facts(redis: Redis) -> RedisFacts:
         save = (await redis.config_get("save")).get("save")
     except RedisError:
         save = None  # CONFIG is disabled for this user, as on managed servers
-    return read_facts(server, replication, persistence, save)
+    return read_facts(server, replication, persistence, save, await redis.info("memory"))
 
 
 async def _holds_streams(redis: Redis) -> bool:

@@ -64,6 +64,13 @@ class NotStored(Refusal):
     status = "UNAVAILABLE"
 
 
+class GroupInUse(Refusal):
+    """The group has members, which would commit again."""
+
+    code = "GROUP_IN_USE"
+    status = "FAILED_PRECONDITION"
+
+
 class HeldByOther(Refusal):
     """Another client or operator holds what the call would change."""
 

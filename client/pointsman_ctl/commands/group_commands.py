@@ -23,7 +23,13 @@ from pointsman_ctl.commands.agent_round import (
     to_agents_document,
     warn_of_name_servers,
 )
-from pointsman_ctl.options.command_options import read_name
+from pointsman_ctl.options.command_options import (
+    Consent,
+    DefaultCommandGroup,
+    change_options,
+    in_cluster,
+    read_name,
+)
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.name_completion import chosen_cluster, completer
 from pointsman_ctl.output.consumer_group_view import (
@@ -43,6 +49,7 @@ from pointsman_ctl.output.error_report import ErrorReport
 from pointsman_ctl.output.group_queue_view import group_queues_view, queue_parts, to_queues_document
 from pointsman_ctl.servers.agent_queries import AgentGroup, AgentQueues, AgentServer
 from pointsman_ctl.servers.rocketmq_broker import RocketmqBroker
+from pointsman_ctl.servers.rocketmq_groups import MAX_RETRIES, GroupSettings
 
 MAX_CONCURRENT_CALLS = 8
 """Per agent."""
@@ -128,12 +135,28 @@ async def _groups_and_members(
         return result, dict(members.received)
 
 
-@click.command()
-@click.argument("group", callback=read_name, shell_complete=complete_groups)
+@click.group(cls=DefaultCommandGroup)
+def group() -> None:
+    """Show, change or delete a consumer group.
+
+    `group GROUP` is `group show GROUP`.
+
+    \b
+    Examples:
+      pointsmanctl group billing
+      pointsmanctl group delete billing --dry-run
+    """
+
+
+_group_argument = click.argument("group", callback=read_name, shell_complete=complete_groups)
+
+
+@group.command("show")
+@_group_argument
 @click.option("--queues", "with_queues", is_flag=True, help="Show its queues too: owner, lag, rates, what is stuck.")
 @of_agents
 @pass_invocation
-def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queues: bool) -> int:
+def group_show(invocation: Invocation, group: str, choice: AgentChoice, *, with_queues: bool) -> int:
     """Show the members of a consumer group.
 
     SINCE is when the member joined, LAST HEARTBEAT the time since its last heartbeat to any agent, SUBSCRIPTIONS its
@@ -196,10 +219,10 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
 
     \b
     Examples:
-      pointsmanctl group billing
-      pointsmanctl group billing --queues
-      pointsmanctl group billing --all
-      pointsmanctl -o json group billing | jq -r '.members[].clientId'
+      pointsmanctl group show billing
+      pointsmanctl group show billing --queues
+      pointsmanctl group show billing --all
+      pointsmanctl -o json group show billing | jq -r '.members[].clientId'
     """
     result = query_group(invocation, choice, group, with_queues=with_queues)
     view = view_of(result)
@@ -211,6 +234,96 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
     unread = sum(row.lag or 0 for row in queues.rows)
     left = f" and {counted(unread, 'unread message')}" if unread else ""
     return fail_unknown_group(invocation, result, f"consumer group {group} has no members{left}")
+
+
+@group.command("delete")
+@_group_argument
+@in_cluster
+@click.option("--delete-messages", "with_messages", is_flag=True, help="Also if retries or dead letters are lost.")
+@change_options
+@pass_invocation
+def group_delete(invocation: Invocation, group: str, cluster: str, consent: Consent, *, with_messages: bool) -> int:
+    """Delete GROUP at every broker: its offsets, retries and dead letters.
+
+    For a group that no application uses. A group with members is rejected: stop them first, for they would
+    commit again. A group with retries or dead letters needs --delete-messages. Shows what is deleted, and you must
+    confirm (without a terminal: --yes). The change is recorded at every name server listed, and sent to the agents of
+    masters and replicas, to the masters of Redis brokers (--redis-username) and to the masters of RocketMQ brokers,
+    where it does what mqadmin's deleteSubGroup does; exits 1 if one failed. Repeating it is safe. Brokers that are down
+    keep what they have: run it again when they are back.
+
+    \b
+    JSON: {plan, dryRun, recorded[].{addr, inHistory}, servers[]}
+          plan: {group, retries, deadLetters, brokers[].{brokers[], addr,
+            offsetCount}}; retries and deadLetters are null if not known
+          servers[]: {addr, changed, offsetCount} or {addr, error}
+
+    \b
+    Examples:
+      pointsmanctl group delete billing --dry-run
+      pointsmanctl group delete billing --delete-messages
+    """
+    from pointsman_ctl.commands.group_changes import delete_group  # noqa: PLC0415  # what reads messages: not to show
+
+    choice = AgentChoice((), cluster, replicas_too=True, absent=frozenset({"OUT"}))
+    return delete_group(invocation, group, choice, consent, with_messages=with_messages)
+
+
+@group.command("set")
+@_group_argument
+@in_cluster
+@click.option("--notify/--no-notify", default=None, help="Whether members are notified when the group changes.")
+@click.option(
+    "--hold-down",
+    type=click.FloatRange(min=0.0, max=300.0),
+    metavar="SECONDS",
+    help="Agents: delay after a first change, so that several cause one rebalance.",
+)
+@click.option(
+    "--retry-max",
+    type=click.IntRange(min=0, max=MAX_RETRIES),
+    metavar="N",
+    help="RocketMQ brokers: retries of a message before it is a dead letter.",
+)
+@change_options
+@pass_invocation
+def group_set(
+    invocation: Invocation,
+    group: str,
+    cluster: str,
+    consent: Consent,
+    *,
+    notify: bool | None,
+    hold_down: float | None,
+    retry_max: int | None,
+) -> int:
+    """Change settings of GROUP at RocketMQ brokers.
+
+    Only what is given changes; a group that a broker does not have is created there, as with mqadmin's updateSubGroup.
+    Shows what is and what will be, and you must confirm (without a terminal: --yes). The change is recorded at every
+    name server listed, and sent to the masters of RocketMQ brokers, which their slaves follow; exits 1 if one failed.
+    Repeating it is safe.
+
+    Agents have these settings in their configuration: the command shows what to add to it. --hold-down is a setting of
+    agents alone, --retry-max one of RocketMQ brokers alone (of others it is max_reconsume_times of the consumers).
+
+    \b
+    JSON: {plan, dryRun, recorded[].{addr, inHistory}, servers[]}
+          plan: {group, brokers[].{brokers[], addr, before, after}}; before
+            and after: {notify, retryMax}; before is null for a new group
+          servers[]: {addr, changed} or {addr, error}
+
+    \b
+    Examples:
+      pointsmanctl group set billing --retry-max 5
+      pointsmanctl group set billing --no-notify --cluster DefaultCluster
+    """
+    if notify is None and hold_down is None and retry_max is None:
+        raise click.UsageError("give --notify, --no-notify, --hold-down or --retry-max")
+    from pointsman_ctl.commands.group_changes import set_group  # noqa: PLC0415  # as above
+
+    choice = AgentChoice((), cluster, replicas_too=True)
+    return set_group(invocation, group, choice, consent, GroupSettings(notify, retry_max), hold_down)
 
 
 def query_group(

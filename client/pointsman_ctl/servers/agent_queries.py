@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from pointsman.v1 import agent_service_pb2 as agent_wire
 from pointsman.v1 import agent_service_pb2_grpc, topic_service_pb2_grpc
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
@@ -70,6 +71,10 @@ class AgentServer(AgentLink):
         super().__init__(addr, channel, version)
         self.agent = agent_service_pb2_grpc.AgentServiceStub(channel)
         self.topics = topic_service_pb2_grpc.TopicServiceStub(channel)
+
+    async def info(self, deadline: float) -> agent_wire.GetAgentInfoResponse:
+        """Return the state of the agent's broker."""
+        return await self.call(self.agent.GetAgentInfo, agent_wire.GetAgentInfoRequest(), deadline=deadline)
 
     async def list_groups(self, deadline: float, *, with_loads: bool = False) -> wire.ListGroupsResponse:  # noqa: ARG002  # agents know the loads in any case
         """Return all groups; ``with_loads``: and what they have to read."""

@@ -47,6 +47,16 @@ def read_groups(body: bytes) -> list[str]:
     return sorted(map(_valid, table))
 
 
+def read_group_config(group: str, body: bytes) -> Object | None:
+    """Read the settings of one group, every field as the broker has it; None: there is no such group.
+
+    Raises BadBodyError.
+    """
+    found = read_object(body, max_items=MAX_FRAME_BYTES // 8)
+    table = to_object(found.get("subscriptionGroupTable"), "subscriptionGroupTable")
+    return to_object(table[group], group) if group in table else None
+
+
 def read_connections(group: str, body: bytes) -> tuple[wire.GetGroupResponse, Mapping[str, str]]:
     """Read the members of a group, and their language and version by client id. Raises BadBodyError.
 

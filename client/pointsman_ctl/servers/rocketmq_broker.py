@@ -37,6 +37,7 @@ from pointsman_ctl.servers.group_bodies import (
     reads_retries,
 )
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
+from pointsman_ctl.servers.runtime_info import read_runtime_info
 from pointsman_ctl.servers.server_calls import BrokerDeniedError, BrokerFailedError
 
 MAX_CONCURRENT_CALLS = 8
@@ -102,6 +103,12 @@ class RocketmqBroker:
             if summary.group in lags:
                 summary.load.lag = lags[summary.group]
         return wire.ListGroupsResponse(state=wire.GROUP_STATE_READY, groups=summaries)
+
+    async def runtime_info(self, deadline: float) -> Mapping[str, str]:
+        """Return what a broker reports of itself, by RocketMQ's names; each version has its own."""
+        body = await self.request(Request.GET_BROKER_RUNTIME_INFO, {}, deadline)
+        with self.bad_bodies(Request.GET_BROKER_RUNTIME_INFO):
+            return read_runtime_info(body or b"{}")
 
     async def group(self, group: str, deadline: float) -> AgentGroup:
         """Return one group."""
@@ -211,12 +218,12 @@ class RocketmqBroker:
         return dict(zip(groups, await asyncio.gather(*map(one, groups)), strict=True))
 
     async def request(
-        self, code: IntEnum, ext: Mapping[str, str], deadline: float, *, is_read: bool = True
+        self, code: IntEnum, ext: Mapping[str, str], deadline: float, *, body: bytes = b"", is_read: bool = True
     ) -> bytes | None:
         """Return the body of the response; None: the group has no members. ``is_read``: it changes nothing."""
         seconds = max(0.0, deadline - asyncio.get_running_loop().time())
         try:
-            response = await self._link.request(code, ext, timeout_seconds=seconds, is_read=is_read)
+            response = await self._link.request(code, ext, body, timeout_seconds=seconds, is_read=is_read)
         except BrokerTimeoutError as error:
             raise BrokerFailedError(self.addr, grpc.StatusCode.DEADLINE_EXCEEDED, error.message) from error
         except BrokerUnreachableError as error:

@@ -293,6 +293,8 @@ class GetAgentInfoResponse(_message.Message):
     NAME_SERVERS_FIELD_NUMBER: _builtins.int
     UPTIME_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
+    REDIS_FIELD_NUMBER: _builtins.int
+    PUT_RATE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the agent."""
     incarnation: _builtins.str
@@ -303,6 +305,8 @@ class GetAgentInfoResponse(_message.Message):
     """Number of its topics."""
     drain: _builtins.str
     """State of a drain: empty without one, else draining or drained."""
+    put_rate: _builtins.float
+    """Messages per second that arrive in all queues, at the last measurement. Absent: not measured."""
     @_builtins.property
     def identity(self) -> _broker_pb2.BrokerIdentity:
         """The claimed position; absent while the broker has not reported it."""
@@ -327,6 +331,10 @@ class GetAgentInfoResponse(_message.Message):
     def uptime(self) -> _duration_pb2.Duration:
         """Time since the agent's start."""
 
+    @_builtins.property
+    def redis(self) -> Global___RedisStatus:
+        """The Redis server, at the last probe. Absent: the broker is another program, or its state could not be read."""
+
     def __init__(
         self,
         *,
@@ -341,14 +349,79 @@ class GetAgentInfoResponse(_message.Message):
         name_servers: _abc.Iterable[Global___NameServerStanding] | None = ...,
         uptime: _duration_pb2.Duration | None = ...,
         drain: _builtins.str = ...,
+        redis: Global___RedisStatus | None = ...,
+        put_rate: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "health", b"health", "identity", b"identity", "uptime", b"uptime"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_put_rate", b"_put_rate", "data_version", b"data_version", "health", b"health", "identity", b"identity", "put_rate", b"put_rate", "redis", b"redis", "uptime", b"uptime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "drain", b"drain", "health", b"health", "identity", b"identity", "incarnation", b"incarnation", "name_servers", b"name_servers", "role", b"role", "topic_count", b"topic_count", "uptime", b"uptime", "version", b"version", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_put_rate", b"_put_rate", "data_version", b"data_version", "drain", b"drain", "health", b"health", "identity", b"identity", "incarnation", b"incarnation", "name_servers", b"name_servers", "put_rate", b"put_rate", "redis", b"redis", "role", b"role", "topic_count", b"topic_count", "uptime", b"uptime", "version", b"version", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__put_rate: _TypeAlias = _typing.Literal["put_rate"]  # noqa: Y015
+    _WhichOneofArgType__put_rate: _TypeAlias = _typing.Literal["_put_rate", b"_put_rate"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__put_rate) -> _WhichOneofReturnType__put_rate | None: ...
 
 Global___GetAgentInfoResponse: _TypeAlias = GetAgentInfoResponse  # noqa: Y015
+
+@_typing.final
+class RedisStatus(_message.Message):
+    """State of a Redis server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USED_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    PERSISTS_FIELD_NUMBER: _builtins.int
+    REPLICA_COUNT_FIELD_NUMBER: _builtins.int
+    REPLICA_LAG_BYTES_FIELD_NUMBER: _builtins.int
+    LINK_IS_UP_FIELD_NUMBER: _builtins.int
+    used_memory_bytes: _builtins.int
+    """Memory in use, in bytes. Absent: not reported."""
+    max_memory_bytes: _builtins.int
+    """Limit of that, in bytes; 0: none. Absent: not reported."""
+    persists: _builtins.bool
+    """Whether it would still have its data after a restart. Absent: not reported."""
+    replica_count: _builtins.int
+    """Connected replicas."""
+    replica_lag_bytes: _builtins.int
+    """Bytes of the replication stream that the replica furthest behind lacks. Absent: no replica is connected."""
+    link_is_up: _builtins.bool
+    """Whether the replication link to its master is up. Absent: it is a master."""
+    def __init__(
+        self,
+        *,
+        used_memory_bytes: _builtins.int | None = ...,
+        max_memory_bytes: _builtins.int | None = ...,
+        persists: _builtins.bool | None = ...,
+        replica_count: _builtins.int = ...,
+        replica_lag_bytes: _builtins.int | None = ...,
+        link_is_up: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_link_is_up", b"_link_is_up", "_max_memory_bytes", b"_max_memory_bytes", "_persists", b"_persists", "_replica_lag_bytes", b"_replica_lag_bytes", "_used_memory_bytes", b"_used_memory_bytes", "link_is_up", b"link_is_up", "max_memory_bytes", b"max_memory_bytes", "persists", b"persists", "replica_lag_bytes", b"replica_lag_bytes", "used_memory_bytes", b"used_memory_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_link_is_up", b"_link_is_up", "_max_memory_bytes", b"_max_memory_bytes", "_persists", b"_persists", "_replica_lag_bytes", b"_replica_lag_bytes", "_used_memory_bytes", b"_used_memory_bytes", "link_is_up", b"link_is_up", "max_memory_bytes", b"max_memory_bytes", "persists", b"persists", "replica_count", b"replica_count", "replica_lag_bytes", b"replica_lag_bytes", "used_memory_bytes", b"used_memory_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__link_is_up: _TypeAlias = _typing.Literal["link_is_up"]  # noqa: Y015
+    _WhichOneofArgType__link_is_up: _TypeAlias = _typing.Literal["_link_is_up", b"_link_is_up"]  # noqa: Y015
+    _WhichOneofReturnType__max_memory_bytes: _TypeAlias = _typing.Literal["max_memory_bytes"]  # noqa: Y015
+    _WhichOneofArgType__max_memory_bytes: _TypeAlias = _typing.Literal["_max_memory_bytes", b"_max_memory_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__persists: _TypeAlias = _typing.Literal["persists"]  # noqa: Y015
+    _WhichOneofArgType__persists: _TypeAlias = _typing.Literal["_persists", b"_persists"]  # noqa: Y015
+    _WhichOneofReturnType__replica_lag_bytes: _TypeAlias = _typing.Literal["replica_lag_bytes"]  # noqa: Y015
+    _WhichOneofArgType__replica_lag_bytes: _TypeAlias = _typing.Literal["_replica_lag_bytes", b"_replica_lag_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__used_memory_bytes: _TypeAlias = _typing.Literal["used_memory_bytes"]  # noqa: Y015
+    _WhichOneofArgType__used_memory_bytes: _TypeAlias = _typing.Literal["_used_memory_bytes", b"_used_memory_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__link_is_up) -> _WhichOneofReturnType__link_is_up | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_memory_bytes) -> _WhichOneofReturnType__max_memory_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__persists) -> _WhichOneofReturnType__persists | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__replica_lag_bytes) -> _WhichOneofReturnType__replica_lag_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__used_memory_bytes) -> _WhichOneofReturnType__used_memory_bytes | None: ...
+
+Global___RedisStatus: _TypeAlias = RedisStatus  # noqa: Y015
 
 @_typing.final
 class NameServerStanding(_message.Message):

@@ -550,3 +550,51 @@ class ResetOffsetsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResetOffsetsResponse: _TypeAlias = ResetOffsetsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteOffsetsRequest(_message.Message):
+    """The group whose offsets are removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """The group."""
+    by: _builtins.str
+    """Operator, for the log: at most 128 characters."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "group", b"group"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteOffsetsRequest: _TypeAlias = DeleteOffsetsRequest  # noqa: Y015
+
+@_typing.final
+class DeleteOffsetsResponse(_message.Message):
+    """What was removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_COUNT_FIELD_NUMBER: _builtins.int
+    offset_count: _builtins.int
+    """Number of queues that had an offset."""
+    def __init__(
+        self,
+        *,
+        offset_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset_count", b"offset_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteOffsetsResponse: _TypeAlias = DeleteOffsetsResponse  # noqa: Y015

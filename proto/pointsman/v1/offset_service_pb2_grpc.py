@@ -65,6 +65,11 @@ class OffsetServiceStub(object):
                 request_serializer=pointsman_dot_v1_dot_offset__service__pb2.ResetOffsetsRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_offset__service__pb2.ResetOffsetsResponse.FromString,
                 _registered_method=True)
+        self.DeleteOffsets = channel.unary_unary(
+                '/pointsman.v1.OffsetService/DeleteOffsets',
+                request_serializer=pointsman_dot_v1_dot_offset__service__pb2.DeleteOffsetsRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_offset__service__pb2.DeleteOffsetsResponse.FromString,
+                _registered_method=True)
 
 
 class OffsetServiceServicer(object):
@@ -116,6 +121,15 @@ class OffsetServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteOffsets(self, request, context):
+        """Removes every offset that the group has on this broker, for an operator, and when it first consumed its topics;
+        responds when that is stored. To be sent to the agents of all replicas. FAILED_PRECONDITION, code GROUP_IN_USE: it
+        has a member here. UNAVAILABLE with the code NOT_STORED as of ResetOffsets.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OffsetServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -148,6 +162,11 @@ def add_OffsetServiceServicer_to_server(servicer, server):
                     servicer.ResetOffsets,
                     request_deserializer=pointsman_dot_v1_dot_offset__service__pb2.ResetOffsetsRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_offset__service__pb2.ResetOffsetsResponse.SerializeToString,
+            ),
+            'DeleteOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteOffsets,
+                    request_deserializer=pointsman_dot_v1_dot_offset__service__pb2.DeleteOffsetsRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_offset__service__pb2.DeleteOffsetsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -313,6 +332,33 @@ class OffsetService(object):
             '/pointsman.v1.OffsetService/ResetOffsets',
             pointsman_dot_v1_dot_offset__service__pb2.ResetOffsetsRequest.SerializeToString,
             pointsman_dot_v1_dot_offset__service__pb2.ResetOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.OffsetService/DeleteOffsets',
+            pointsman_dot_v1_dot_offset__service__pb2.DeleteOffsetsRequest.SerializeToString,
+            pointsman_dot_v1_dot_offset__service__pb2.DeleteOffsetsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,11 @@ class OffsetServiceStub:
     members broadcast, so that each stores its own offsets; then nothing is reset. UNAVAILABLE with the code NOT_STORED:
     the offsets are reset, but a crash of the agent would undo it; send it again.
     """
+    DeleteOffsets: _grpc.UnaryUnaryMultiCallable[_offset_service_pb2.DeleteOffsetsRequest, _offset_service_pb2.DeleteOffsetsResponse]
+    """Removes every offset that the group has on this broker, for an operator, and when it first consumed its topics;
+    responds when that is stored. To be sent to the agents of all replicas. FAILED_PRECONDITION, code GROUP_IN_USE: it
+    has a member here. UNAVAILABLE with the code NOT_STORED as of ResetOffsets.
+    """
 
 @_typing.type_check_only
 class OffsetServiceAsyncStub(OffsetServiceStub):
@@ -70,6 +75,11 @@ class OffsetServiceAsyncStub(OffsetServiceStub):
     members, and responds when the offsets are stored. FAILED_PRECONDITION: an offset is not the expected one, or the
     members broadcast, so that each stores its own offsets; then nothing is reset. UNAVAILABLE with the code NOT_STORED:
     the offsets are reset, but a crash of the agent would undo it; send it again.
+    """
+    DeleteOffsets: _aio.UnaryUnaryMultiCallable[_offset_service_pb2.DeleteOffsetsRequest, _offset_service_pb2.DeleteOffsetsResponse]  # type: ignore[assignment]
+    """Removes every offset that the group has on this broker, for an operator, and when it first consumed its topics;
+    responds when that is stored. To be sent to the agents of all replicas. FAILED_PRECONDITION, code GROUP_IN_USE: it
+    has a member here. UNAVAILABLE with the code NOT_STORED as of ResetOffsets.
     """
 
 class OffsetServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -125,6 +135,17 @@ class OffsetServiceServicer(metaclass=_abc_1.ABCMeta):
         members, and responds when the offsets are stored. FAILED_PRECONDITION: an offset is not the expected one, or the
         members broadcast, so that each stores its own offsets; then nothing is reset. UNAVAILABLE with the code NOT_STORED:
         the offsets are reset, but a crash of the agent would undo it; send it again.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteOffsets(
+        self,
+        request: _offset_service_pb2.DeleteOffsetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_offset_service_pb2.DeleteOffsetsResponse, _abc.Awaitable[_offset_service_pb2.DeleteOffsetsResponse]]:
+        """Removes every offset that the group has on this broker, for an operator, and when it first consumed its topics;
+        responds when that is stored. To be sent to the agents of all replicas. FAILED_PRECONDITION, code GROUP_IN_USE: it
+        has a member here. UNAVAILABLE with the code NOT_STORED as of ResetOffsets.
         """
 
 def add_OffsetServiceServicer_to_server(servicer: OffsetServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -104,6 +104,9 @@ async def test_clients_have_groups_locks_and_offsets_and_operators_the_other_cal
             offsets_wire.ResetOffsetsRequest(group="g", topic="orders", queues=[offsets_wire.QueueReset()]),
             metadata=who,
         ),
+        "delete": lambda who: OffsetServiceStub(channel).DeleteOffsets(
+            offsets_wire.DeleteOffsetsRequest(group="g"), metadata=who
+        ),
     }
     denied = {
         name: [what for what, call in calls.items() if await outcome(call(who)) is StatusCode.PERMISSION_DENIED]
@@ -112,11 +115,44 @@ async def test_clients_have_groups_locks_and_offsets_and_operators_the_other_cal
     assert denied == {
         "ops": [],
         "app": ["pin", "pin queue", "drain", *topic_changes, "info"],
-        "slave-of-a": ["locks", "offsets", "groups", "pin", "pin queue", "drain", "topic", *topic_changes, "reset"],
+        "slave-of-a": [
+            "locks",
+            "offsets",
+            "groups",
+            "pin",
+            "pin queue",
+            "drain",
+            "topic",
+            *topic_changes,
+            "reset",
+            "delete",
+        ],
         "broker-b": list(calls),
         # Lists of all groups, and a group that is not theirs.
-        "billing": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", *topic_changes, "info", "reset"],
-        "audit": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", *topic_changes, "info", "reset"],
+        "billing": [
+            "locks",
+            "offsets",
+            "pin",
+            "pin queue",
+            "drain",
+            "hand over",
+            *topic_changes,
+            "info",
+            "reset",
+            "delete",
+        ],
+        "audit": [
+            "locks",
+            "offsets",
+            "pin",
+            "pin queue",
+            "drain",
+            "hand over",
+            *topic_changes,
+            "info",
+            "reset",
+            "delete",
+        ],
     }
     assert {await outcome(call(())) for call in calls.values()} == {StatusCode.UNAUTHENTICATED}
 
@@ -191,6 +227,9 @@ async def test_a_client_with_groups_may_make_no_call_about_another_group(
         "ResetOffsets": lambda group, who: offsets.ResetOffsets(
             offsets_wire.ResetOffsetsRequest(group=group, topic="orders", queues=[offsets_wire.QueueReset()]),
             metadata=who,
+        ),
+        "DeleteOffsets": lambda group, who: offsets.DeleteOffsets(
+            offsets_wire.DeleteOffsetsRequest(group=group), metadata=who
         ),
     }
     methods = {each for rules in (GROUP_RULES, LOCK_RULES, OFFSET_RULES) for each, rule in rules.items() if rule.roles}

@@ -115,6 +115,7 @@ class AgentServices:
             clock=clock,
             is_broadcasting=self.groups.is_broadcasting,
             on_reset=self.groups.notify_reset,
+            member_count=self.groups.known_member_count,
         )
         self._services = (self.groups.service(), locks.service(), offsets.service())
         self._watching: asyncio.Task[None] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from pointsman.clock import SystemClock
 from pointsman.manual_clock import ManualClock
@@ -42,8 +43,9 @@ class Fleet:
 
 
 @asynccontextmanager
-async def a_fleet(clock: ManualClock | SystemClock) -> AsyncIterator[Fleet]:
-    async with running_name_server() as app:
+async def a_fleet(clock: ManualClock | SystemClock, *, history: Path | None = None) -> AsyncIterator[Fleet]:
+    """Serve it for the length of the block. ``history``: None, it is off."""
+    async with running_name_server(history=history) as app:
         brokers = (("a", 0), ("b", 0), ("a", 1))
         async with whole_agents(*brokers, clock=clock, name_servers=[app]) as (one, two, replica):
             fleet = Fleet(app, one, two, replica, [])

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import click
 import pytest
 
-from pointsman_ctl.command_line import run
+from pointsman_ctl.command_line import cli, run
 
 DATA_KEYED = {
     *("labels", "sizes", "ratesPerSecond", "brokersByState", "detail", "brokerAddrs", "filterServerTable"),
-    *("before", "after", "properties"),
+    *("before", "after", "properties", "runtime"),
 }
 """Their keys are names of the user's own, or of the server's."""
-GROUPS = {"dlq", "kv", "maintenance", "messages", "nsaddr", "order-topic", "settings"}
 
 
 def undocumented_keys(
@@ -24,11 +24,19 @@ def undocumented_keys(
     found = set(_keys_of(document))
     assert found
     words: set[str] = set()
-    for documented in (command[: 2 if command[0] in GROUPS else 1], *(other.split() for other in elsewhere)):
+    for documented in (_typed(command), *(other.split() for other in elsewhere)):
         capsys.readouterr()
         assert run([*documented, "--help"]) == 0
         words |= set(re.findall(r"\w+", capsys.readouterr().out.partition("JSON")[2].partition("Examples:")[0]))
     return found - words
+
+
+def _typed(command: list[str]) -> list[str]:
+    """Return the words of a command without its arguments; what a group does without a command is its first one."""
+    group = cli.commands[command[0]]
+    if not isinstance(group, click.Group):
+        return command[:1]
+    return command[:2] if command[1] in group.commands else [command[0], next(iter(group.commands))]
 
 
 def _keys_of(document: object) -> Iterator[str]:

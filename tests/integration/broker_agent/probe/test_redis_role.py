@@ -12,6 +12,7 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.mastership import ACCEPT_AFTER_SECONDS
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
+from pointsman_agent.probe import ReadsRedis
 from pointsman_agent.probe.redis_facts import DOES_NOT_PERSIST, RedisFacts
 from pointsman_agent.probe.redis_probe import MASTERSHIP_KEY, RedisProbe
 from tests.kit.broker.redis.process import RedisProcess, redis_process
@@ -55,12 +56,22 @@ def claim(result: ProbeResult) -> tuple[Role, int]:
 async def test_facts_are_reported_with_each_check(tmp_path: Path) -> None:
     facts: list[RedisFacts] = []
     async with pair(tmp_path) as (master, replica):
-        await RedisProbe(master.addr, on_facts=facts.append).check()
+        probe = RedisProbe(master.addr, on_facts=facts.append)
+        await probe.check()
+        assert isinstance(probe, ReadsRedis)
+        assert probe.facts is facts[0]
         await RedisProbe(replica.addr, on_facts=facts.append).check()
+        master.kill()
+        await probe.check()
+        assert probe.facts is None
 
     of_master, of_replica = facts
     assert (of_master.role, of_master.replicas, of_master.persists) == (Role.MASTER, (replica.addr,), True)
     assert (of_replica.role, of_replica.master_addr, of_replica.link_is_up) == (Role.SLAVE, master.addr, True)
+    assert (of_master.used_memory_bytes or 0) > 100_000
+    assert (of_master.max_memory_bytes, of_replica.replica_lag_bytes) == (0, None)
+    assert of_master.replica_lag_bytes is not None
+    assert 0 <= of_master.replica_lag_bytes < 100_000
     assert of_master.master_replid == of_replica.master_replid != ""
 
 

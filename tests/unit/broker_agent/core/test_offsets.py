@@ -481,3 +481,29 @@ class OffsetsMachine(RuleBasedStateMachine):
 
 
 TestAnyHistory = OffsetsMachine.TestCase
+
+
+def test_a_deleted_group_leaves_nothing_and_the_store_removes_whatever_it_has(offsets: Offsets) -> None:
+    offsets.commit("g", {Q0: 5, Q1: 6}, now=100)
+    offsets.commit("h", {Q0: 7})
+    offsets.begin("g", {"orders": 50})
+    offsets.saw(["g"], now=DAY_MILLIS)
+    stored = {K0: 9, K1: 6, B0: 40, SEEN: DAY_MILLIS, OffsetKey("h", *Q0): 7}
+    offsets.take()
+    offsets.written({})
+
+    assert offsets.delete("g") == 2
+    assert offsets.groups() == ["h"]
+    assert not offsets.commit_times("g")
+    assert apply_changes(stored, offsets.take()) == {}
+    assert stored == {OffsetKey("h", *Q0): 7}
+    assert offsets.delete("g") == 0
+
+
+def test_a_copy_is_forgotten_without_a_change_of_the_store(offsets: Offsets) -> None:
+    offsets.absorb([(K0, 5), (B0, 50)])
+    offsets.commit("g", {Q1: 6})
+
+    assert offsets.delete("g", is_ours=False) == 2
+    assert offsets.is_empty
+    assert offsets.take() == ()

@@ -95,3 +95,31 @@ def test_facts_become_metrics_and_unknown_values_are_nan() -> None:
     assert (persists, rest) == (1.0, [2.0, 14.0])
     assert link is not None
     assert math.isnan(link)
+
+
+@pytest.mark.parametrize(
+    ("memory", "used", "limit"),
+    [
+        ({"used_memory": 1_000, "maxmemory": 0}, 1_000, 0),
+        ({"used_memory": "1000", "maxmemory": -1}, None, None),
+        ({}, None, None),
+        (None, None, None),
+    ],
+)
+def test_memory_is_known_where_it_is_reported(memory: Info | None, used: int | None, limit: int | None) -> None:
+    facts = read_facts(SERVER, MASTER, AOF, "", memory)
+    assert (facts.used_memory_bytes, facts.max_memory_bytes) == (used, limit)
+
+
+@pytest.mark.parametrize(
+    ("replication", "lag"),
+    [
+        (MASTER, 14),
+        ({**MASTER, "slave1": {"ip": "10.0.0.3", "port": 1, "offset": 11}}, 3),
+        ({**MASTER, "master_repl_offset": 0}, 0),
+        ({**MASTER, "slave0": "?", "slave1": {"offset": "?"}}, None),
+        (REPLICA, None),
+    ],
+)
+def test_the_lag_is_that_of_the_replica_furthest_behind(replication: Info, lag: int | None) -> None:
+    assert read_facts(SERVER, replication, AOF, "").replica_lag_bytes == lag
