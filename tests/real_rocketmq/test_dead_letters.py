@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -24,7 +25,7 @@ from tests.real_rocketmq.name_server import Pointsman
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 TOPIC = "Bills"
-GROUPS = ("billing", "other", "audit", "java", "ordered", "moved", "mixed")
+GROUPS = ("billing", "other", "audit", "java", "ordered", "moved", "mixed", "closed")
 
 
 class Brokers:
@@ -118,6 +119,23 @@ async def test_dead_letters_of_a_broker_are_replayed_to_the_group_alone(brokers:
     assert (await brokers.json("dlq", "replay", "billing", "--yes"))["servers"] == []
     (group,) = [each for each in (await brokers.json("dlq", "list"))["groups"] if each["group"] == "billing"]
     assert (group["stored"], group["notReplayed"]) == (40, 0)
+
+
+async def test_a_dead_letter_topic_without_read_permission_gets_it_by_the_named_command(brokers: Brokers) -> None:
+    await brokers.send(b"8001", tags="closed")
+
+    def listener(message: ReceivedMessage) -> ConsumeResult | None:
+        return ConsumeResult.DEAD_LETTER if message.tags == "closed" else None
+
+    async with brokers.consumer("closed", listener):
+        await brokers.until_dead("closed", 1)
+    broker = (await brokers.json("dlq", "list"))["groups"][0]["brokers"][0]["addr"]
+    perm = ("updateTopicPerm", "-b", broker, "-t", "%DLQ%closed", "-p")
+    await asyncio.to_thread(brokers.mq.admin, *perm, "2")
+    refused = await read_until(lambda: brokers.ctl("dlq", "show", "closed"), lambda ended: ended.code)
+    (command,) = re.findall(r"give it with mqadmin (updateTopicPerm -b \S+ -t \S+ -p 6)", refused.err)
+    await asyncio.to_thread(brokers.mq.admin, *command.split())
+    await read_until(lambda: brokers.ctl("dlq", "show", "closed"), lambda ended: not ended.code)
 
 
 async def test_replayed_to_the_topic_dead_letters_reach_a_java_consumer(brokers: Brokers) -> None:
