@@ -53,8 +53,8 @@ def options(ctx: click.Context) -> None:
     `route`, `topics`, `clusters` and `watch` query the first name server in the list that responds. All others, and
     `route --at`, query or change every name server in the list, because name servers share nothing. Commands for
     consumer groups query the agents that the name servers know; `groups`, `group` and `offsets` query RocketMQ brokers
-    themselves, as `messages`, `producers` and `topic` do. With rocketmq:// addresses only these, `route`, `topics` and
-    `clusters` work; `diff` compares with them.
+    themselves, as `messages`, `dlq`, `producers` and `topic` do. With rocketmq:// addresses only these, `route`,
+    `topics` and `clusters` work; `diff` compares with them.
 
     \b
     Exit codes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -24,14 +25,15 @@ from tests.real_rocketmq.name_server import Pointsman
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 TOPIC = "Bills"
-GROUPS = ("billing", "other", "audit", "java", "ordered", "moved", "mixed")
+GROUPS = ("billing", "other", "audit", "java", "ordered", "moved", "mixed", "closed", "fleet")
 
 
 class Brokers:
     """One broker at one name server."""
 
-    def __init__(self, addr: str, mq: RocketMQ) -> None:
+    def __init__(self, addr: str, remoting_addr: str, mq: RocketMQ) -> None:
         self.addr = addr
+        self.remoting_addr = f"rocketmq://{remoting_addr}"
         self.mq = mq
 
     async def ctl(self, *arguments: str) -> Ended:
@@ -80,7 +82,7 @@ def brokers(request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest
         # The strictest brokers: the record of replays is created nevertheless.
         stack.callback(mq.broker("a", autoCreateTopicEnable="false", autoCreateSubscriptionGroup="false").end)
         until(lambda: pointsman.addrs("a") and pointsman.perms(TOPIC), what="the broker")
-        yield Brokers(addr, mq)
+        yield Brokers(addr, pointsman.addr, mq)
 
 
 async def test_dead_letters_of_a_broker_are_replayed_to_the_group_alone(brokers: Brokers) -> None:
@@ -120,6 +122,23 @@ async def test_dead_letters_of_a_broker_are_replayed_to_the_group_alone(brokers:
     assert (group["stored"], group["notReplayed"]) == (40, 0)
 
 
+async def test_a_dead_letter_topic_without_read_permission_gets_it_by_the_named_command(brokers: Brokers) -> None:
+    await brokers.send(b"8001", tags="closed")
+
+    def listener(message: ReceivedMessage) -> ConsumeResult | None:
+        return ConsumeResult.DEAD_LETTER if message.tags == "closed" else None
+
+    async with brokers.consumer("closed", listener):
+        await brokers.until_dead("closed", 1)
+    broker = (await brokers.json("dlq", "list"))["groups"][0]["brokers"][0]["addr"]
+    perm = ("updateTopicPerm", "-b", broker, "-t", "%DLQ%closed", "-p")
+    await asyncio.to_thread(brokers.mq.admin, *perm, "2")
+    refused = await read_until(lambda: brokers.ctl("dlq", "show", "closed"), lambda ended: ended.code)
+    (command,) = re.findall(r"give it with mqadmin (updateTopicPerm -b \S+ -t \S+ -p 6)", refused.err)
+    await asyncio.to_thread(brokers.mq.admin, *command.split())
+    await read_until(lambda: brokers.ctl("dlq", "show", "closed"), lambda ended: not ended.code)
+
+
 async def test_replayed_to_the_topic_dead_letters_reach_a_java_consumer(brokers: Brokers) -> None:
     await brokers.send(b"9001", b"9002")
     async with brokers.consumer(
@@ -151,6 +170,25 @@ async def test_a_java_member_of_the_group_gets_what_is_replayed_to_it(brokers: B
     finally:
         await asyncio.to_thread(consumer.end)
     assert [each["isReplayed"] for each in await brokers.letters("mixed")] == [True, True]
+
+
+async def test_name_servers_of_rocketmq_have_the_routes_but_no_record(brokers: Brokers) -> None:
+    await brokers.send(b"6001", tags="old")
+
+    def listener(message: ReceivedMessage) -> ConsumeResult | None:
+        return ConsumeResult.DEAD_LETTER if message.tags == "old" else None
+
+    async with brokers.consumer("fleet", listener):
+        await brokers.until_dead("fleet", 1)
+    for command in (["list"], ["show", "fleet"]):
+        grpc, remoting = [
+            await ctl("--namesrv", each, "dlq", *command) for each in (brokers.addr, brokers.remoting_addr)
+        ]
+        assert (grpc.code, grpc.out) == (remoting.code, remoting.out) == (0, grpc.out)
+    done = await ctl("--namesrv", brokers.remoting_addr, "-o", "json", "dlq", "replay", "fleet", "--yes")
+    assert (done.code, "NOT_RECORDED" in done.err) == (0, True)
+    assert (done.document["servers"][0]["sent"], done.document["recorded"]) == (1, [])
+    assert [each["isReplayed"] for each in await brokers.letters("fleet")] == [True]
 
 
 async def test_an_ordered_group_needs_the_topic(brokers: Brokers) -> None:

@@ -26,16 +26,19 @@ from pointsman_ctl.commands.server_changes import Outcome
 from pointsman_ctl.options.command_options import Consent, change_options, in_cluster, read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.letter_options import complete_dead_groups, file_errors, selection_options
-from pointsman_ctl.output.error_report import ErrorReport
-from pointsman_ctl.output.output_layout import new_table
+from pointsman_ctl.output.error_report import ErrorReport, agents_failed
+from pointsman_ctl.output.output_layout import failure_line, new_table, node_document
 from pointsman_ctl.servers.dead_letters import DeadLetters, LetterQueue
 from pointsman_ctl.servers.found_agents import MissingBroker, agents_in
 from pointsman_ctl.servers.letter_import import FileLines, LetterImport, PlannedImport, read_file
 from pointsman_ctl.servers.letter_replay import Destinations, Pace, Replay, Run, SentTo, each_at_its_broker
 from pointsman_ctl.servers.letter_selection import Selection
 from pointsman_ctl.servers.server_calls import NodeResponse
+from pointsman_ctl.servers.stored_messages import HeldQueue, of_every
 
 PROGRESS_SECONDS = 5.0
+MAX_TOPICS, MORE_TOPICS = 100, "others"
+"""Topics that a plan counts; the other ones are counted together."""
 CLOCK: Clock = SystemClock()
 rate_option = click.option(
     "--rate",
@@ -94,7 +97,7 @@ def dlq_replay(
     \b
     JSON: plan.{group, to, selection.{fields, since, until}, membersOnline,
             brokers[].{broker, addr, stored, alreadyReplayed, selected,
-              topics}}, dryRun, recorded[].{addr, inHistory},
+              topics} or {addr, error}}, dryRun, recorded[].{addr, inHistory},
           servers[].{addr, changed, sent} or {addr, error}
 
     \b
@@ -110,7 +113,10 @@ def dlq_replay(
         hint = "use --to topic: all groups of the topic get it"
         return invocation.fail(ErrorReport("RETRY_TOPIC_NOT_READ", problem, hint))
     is_complete(invocation, cluster)
-    planned = asyncio.run(_planned(invocation, group, selection, cluster))
+    planned, failed = asyncio.run(_planned(invocation, group, selection, cluster))
+    if failed and not planned:
+        failures = {node.addr: node.failure for node in failed if node.failure is not None}
+        return invocation.fail(agents_failed(failures, of=list(failures), is_change=False, noun="broker"))
     total = sum(each.selected for each in planned)
     destination = f"retry topic of {group}" if target is SentTo.GROUP else "topic they were sent to"
     plan = PlannedChange(
@@ -120,9 +126,9 @@ def dlq_replay(
             "to": target.value,
             "selection": selection.to_document(),
             "membersOnline": members,
-            "brokers": [_to_planned(each) for each in planned],
+            "brokers": [*map(_to_planned, planned), *(node_document(node, lambda _: {}) for node in failed)],
         },
-        parts=_plan_parts(planned, group, target, members),
+        parts=[*_plan_parts(planned, group, target, members), *map(failure_line, failed)],
         record=admin.RecordChangeRequest(
             what=f"replay of dead letters of group {group}",
             cluster=cluster,
@@ -131,7 +137,7 @@ def dlq_replay(
             group=group,
             after=_value({"to": target.value, "selected": total, "selection": str(selection)[:1_000]}),
         ),
-        is_empty=not total,
+        is_empty=not total and not failed,
     )
     pace = Pace(rate, CLOCK)
 
@@ -147,23 +153,32 @@ def dlq_replay(
                 bounded = LetterQueue(now.held, now.begin, queue.end, now.record, now.record_end, now.done)
                 return await Replay(messages, letters, bounded, destinations, run, CLOCK).run(selection)
 
-            return await _outcomes([each.queue for each in planned if each.selected], replay)
+            return [*await _outcomes([each.queue for each in planned if each.selected], replay), *failed]
 
     return carry_out(invocation, plan, apply, consent)
 
 
-async def _planned(invocation: Invocation, group: str, selection: Selection, cluster: str) -> list[PlannedQueue]:
+async def _planned(
+    invocation: Invocation, group: str, selection: Selection, cluster: str
+) -> tuple[list[PlannedQueue], list[NodeResponse[Outcome]]]:
+    """Return what is to be sent of each queue, and the brokers that failed."""
     async with invocation.stored_messages() as messages:
         letters = DeadLetters(messages, group)
-        queues = [await letters.of_queue(held) for held in await letters.queues(cluster)]
-        return [await _planned_queue(letters, queue, selection) for queue in queues if queue.stored]
+
+        async def plan(held: HeldQueue) -> PlannedQueue:
+            return await _planned_queue(letters, await letters.of_queue(held), selection)
+
+        found = await of_every(await letters.queues(cluster), plan)
+    planned = [each for _, each in found if isinstance(each, PlannedQueue) and each.queue.stored]
+    failed = {held.addr: each for held, each in found if isinstance(each, PointsmanError)}
+    return planned, [NodeResponse(addr, None, failure) for addr, failure in failed.items()]
 
 
 async def _planned_queue(letters: DeadLetters, queue: LetterQueue, selection: Selection) -> PlannedQueue:
     unreadable: list[int] = []
     topics = Counter[str]()
     async for letter in letters.read(queue, selection, on_unreadable=lambda offset, _: unreadable.append(offset)):
-        topics[letter.topic] += 1
+        topics[letter.topic if letter.topic in topics or len(topics) < MAX_TOPICS else MORE_TOPICS] += 1
     return PlannedQueue(queue, topics.total() + len(unreadable), topics)
 
 

@@ -310,6 +310,20 @@ async def test_a_broker_that_fails_stops_its_own_part_alone(brokers: BothBrokers
     assert [each["sent"] for each in (await replay(brokers))["servers"]] == [1]
 
 
+async def test_a_broker_that_cannot_be_read_is_reported_and_the_others_are_replayed(brokers: BothBrokers) -> None:
+    await die(brokers, "red", b"one")
+    brokers.rocketmq.answers[Request.GET_MAX_OFFSET] = Answer(Code.SERVICE_NOT_AVAILABLE, remark="starting")
+    done = await replay(brokers, code=1)
+    assert [each["addr"] for each in done["plan"]["brokers"] if "error" in each] == [brokers.rocketmq.addr]
+    red, rocket = done["servers"]
+    assert (red["addr"], red["sent"]) == (brokers.redis.addr, 1)
+    assert "starting" in rocket["error"]["message"]
+    brokers.redis.kill()
+    refused = await brokers.ctl("dlq", "replay", GROUP, "--yes")
+    assert (refused.code, refused.out) == (1, "")
+    assert "2 of 2 brokers failed" in refused.err
+
+
 async def test_a_message_that_a_broker_does_not_accept_stays_and_the_others_are_sent(brokers: BothBrokers) -> None:
     await die(brokers, "red", b"one", properties={"DELAY": "3"})
     await die(brokers, "red", b"two")
