@@ -169,6 +169,20 @@ async def test_a_probe_goes_through_every_queue_and_leaves_no_group(broker: Real
     assert PROBE_TOPIC not in progress
 
 
+async def test_a_probe_topic_that_is_missing_is_created_with_the_command_that_the_error_names(
+    broker: RealBroker,
+) -> None:
+    probe = ("messages", "probe", "--topic", "own-probe")
+    missing = await broker.ctl(*probe)
+    assert (missing.code, missing.out) == (1, "")
+    named = re.search(r"create it with `pointsmanctl (.+)`", missing.err)
+    assert named
+    created = await broker.ctl(*named[1].split(), "--yes")
+    assert created.code == 0, created.err
+    probed = await read_until(lambda: broker.ctl(*probe), lambda ended: ended.code == 0)
+    assert [line.split()[0] for line in probed.out.splitlines()[1:]] == ["C/a/0"]
+
+
 async def test_through_a_rocketmq_name_server_messages_are_sent_found_and_probed(broker: RealBroker) -> None:
     async def run(*arguments: str) -> Any:
         addr = f"rocketmq://{broker.remoting_addr}"

@@ -241,13 +241,10 @@ async def test_brokers_that_require_tls_and_an_account(
         ended = await run(*signed[0], "producers", TOPIC)
         assert ended.code == 0, ended.err
         for account, reason in (([], "accessKey|username"), (signed[1], "signature")):
-            for command in (
-                ["messages", "peek", TOPIC],
-                ["messages", "find", TOPIC, "--key", "x"],
-                ["producers", TOPIC],
-            ):
+            find = ["messages", "find", TOPIC, "--key", "x"]
+            for command in (["messages", "peek", TOPIC], find, ["producers", TOPIC]):
                 ended = await run(*account, *command)
-                assert (ended.code, ended.out) == (1, "" if command[1] != "peek" else "no messages\n")
+                assert (ended.code, ended.out) == (1, "")
                 assert re.search(rf"({reason}).*; {ACCESS_KEY_HINT}\n$", ended.err), ended.err
             ended = await run(*account, "groups")
             assert (ended.code, ended.out) == (1, "")

@@ -28,7 +28,6 @@ KEPT_MESSAGES = 1_000
 """Of a queue on a Redis broker, about: RocketMQ brokers remove messages by age."""
 PAUSE_SECONDS = 0.02
 """Between two reads: a RocketMQ broker counts a message some milliseconds after it was sent."""
-_MISSING = "create it at every broker, as any other topic; one queue at each is enough"
 
 
 class ProbeTopicMissingError(PointsmanError):
@@ -85,9 +84,9 @@ def probe(invocation: Invocation, topic: str, cluster: str) -> int:
     """Send a message through each queue of a probe topic.
 
     Each message is read back. Shows the time until the broker has stored it, and until it was read. Each must be done
-    within --timeout. No consumer group is used, so none is left. Nothing creates the topic: it is one of the brokers'
-    topics, at each with at least one queue. A topic that a group consumes is refused. On Redis brokers about 1000
-    messages of a queue are kept.
+    within --timeout. No consumer group is used, so none is left. The probe does not create the topic: `topic create`
+    does, with one queue or more. A topic that a group consumes is refused. On Redis brokers about 1000 messages of a
+    queue are kept.
 
     Exits 1 if a queue failed, or if a broker does not have the topic.
 
@@ -104,7 +103,7 @@ def probe(invocation: Invocation, topic: str, cluster: str) -> int:
     try:
         probed = asyncio.run(_probe(invocation, topic, cluster))
     except TopicNotFoundError:
-        return invocation.fail(ErrorReport("PROBE_TOPIC_MISSING", f"no broker has topic {topic}", _MISSING))
+        return invocation.fail(ErrorReport("PROBE_TOPIC_MISSING", f"no broker has topic {topic}", _remedy(topic)))
     if isinstance(probed, ErrorReport):
         return invocation.fail(probed)
     document: Document = {
@@ -117,7 +116,11 @@ def probe(invocation: Invocation, topic: str, cluster: str) -> int:
     if not failures:
         return EXIT_OK
     report = queues_failed(failures)
-    return invocation.fail(report if len(probed.without) < len(failures) else _with_hint(report, _MISSING))
+    return invocation.fail(report if len(probed.without) < len(failures) else _with_hint(report, _remedy(topic)))
+
+
+def _remedy(topic: str) -> str:
+    return f"create it with `pointsmanctl topic create {topic} --queues 1`"
 
 
 def _with_hint(report: ErrorReport, hint: str) -> ErrorReport:

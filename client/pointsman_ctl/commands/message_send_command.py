@@ -38,6 +38,7 @@ from pointsman_ctl.output.output_layout import ALARM, new_table, node_document
 from pointsman_ctl.servers.agent_queries import AgentServer
 from pointsman_ctl.servers.rocketmq_broker import RocketmqBroker
 from pointsman_ctl.servers.stored_messages import HeldQueue, outgoing
+from pointsman_ctl.servers.topic_brokers import topic_broker
 
 MAX_COUNT = 100_000
 MAX_RATE = 10_000.0
@@ -295,10 +296,7 @@ async def groups_of_topic(invocation: Invocation, topic: str, cluster: str = "")
     """
 
     async def query(server: AgentServer | RocketmqBroker, deadline: float) -> set[str]:
-        groups = await server.list_groups(deadline)
-        progress = await server.list_offsets("", deadline)
-        found = {each.group for each in groups.groups if topic in each.topics}
-        return found | {each.group for each in progress.progress if each.committed.topic == topic}
+        return {each.group for each in await topic_broker(server).groups(topic, deadline)}
 
     choice = AgentChoice(cluster=cluster, absent=OUT_AND_GONE)
     async with agent_and_broker_round(invocation, choice) as asking:

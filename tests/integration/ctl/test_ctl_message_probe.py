@@ -89,8 +89,8 @@ async def test_a_topic_that_is_missing_is_not_created(brokers: BothBrokers) -> N
     ended = await brokers.ctl(*PROBE, "--topic", "other-probe")
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == (
-        "pointsmanctl: no broker has topic other-probe; create it at every broker, as any other topic; "
-        "one queue at each is enough\n"
+        "pointsmanctl: no broker has topic other-probe; create it with "
+        "`pointsmanctl topic create other-probe --queues 1`\n"
     )
     assert "other-probe" not in (await brokers.ctl("topics")).out
 

@@ -134,12 +134,9 @@ async def test_a_group_that_has_left_with_an_offset_is_named(brokers: BothBroker
     brokers.rocketmq.answers[Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] = Answer(
         body=b'{"subscriptionGroupTable":{"audit":{},"other":{}}}'
     )
-    topics = {"audit": b"orders", "other": b"bills"}
     brokers.rocketmq.answers[Request.GET_CONSUMER_CONNECTION_LIST] = Answer(Code.CONSUMER_NOT_ONLINE)
-    brokers.rocketmq.handlers[Request.GET_CONSUME_STATS] = lambda command, _: Answer(
-        body=b'{"consumeTps":0.0,"offsetTable":{{"brokerName":"rocket","queueId":0,"topic":"%b"}:'
-        b'{"brokerOffset":10,"consumerOffset":7}}}' % topics[command.ext["consumerGroup"]]
-    )
+    brokers.rocketmq.answers[Request.QUERY_TOPIC_CONSUME_BY_WHO] = Answer(body=b'{"groupList":["audit"]}')
+    brokers.rocketmq.answers[Request.GET_CONSUME_STATS] = Answer(body=b'{"offsetTable":{}}')
     dry = await brokers.json("messages", "send", "orders", "--body", "x", "--dry-run")
     assert (dry["plan"]["groups"], dry["plan"]["unknown"]) == (["audit"], [])
 

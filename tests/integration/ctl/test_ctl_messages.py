@@ -155,6 +155,8 @@ async def test_a_queue_that_fails_hides_no_other(brokers: BothBrokers) -> None:
     table = await brokers.ctl("messages", "peek", "orders")
     assert table.err.startswith("pointsmanctl: failed: c1/red/0, c1/red/1 (broker ")
     assert table.err.endswith("check that the broker runs and is reachable from here\n")
+    none = await brokers.ctl("messages", "peek", "orders", "--queue", "red/0")
+    assert (none.code, none.out) == (1, "")
 
 
 async def test_messages_beyond_the_memory_are_refused(brokers: BothBrokers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,7 @@ async def both_brokers(folder: Path, *, topics: Sequence[str] = ("orders",)) -> 
             await RegistrationServiceStub(channel).RegisterBroker(request)
         queues = {"readQueueNums": QUEUES, "writeQueueNums": QUEUES}
         rocketmq.answers[Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] = Answer(body=b'{"subscriptionGroupTable":{}}')
+        rocketmq.answers[Request.QUERY_TOPIC_CONSUME_BY_WHO] = Answer(body=b'{"groupList":[]}')
         # A name server refuses a first registration with one topic.
         body = register_body({topic: topic_config(topic, **queues) for topic in (*topics, "another")})
         peer.send(register(broker_ext("rocket", 0, rocketmq.addr, clusterName="c1"), body))
