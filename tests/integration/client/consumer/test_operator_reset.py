@@ -131,6 +131,23 @@ async def test_a_reset_while_the_offset_is_loaded_is_not_lost(setup: Setup) -> N
     assert seen.bodies == numbers(10)[5:]
 
 
+async def test_the_last_commit_of_a_released_queue_stays_refused(setup: Setup) -> None:
+    await setup.brokers.put(Q0, numbers(10))
+    seen = Seen()
+    consumer = await setup.join("x", seen)
+    await setup.until(lambda: len(seen.bodies) == 10)
+    core = consumer._core
+    assert core is not None
+    held = core.table.find(Q0)
+    assert held is not None
+    held.is_released = True
+    setup.group.reset(Q0, 2, notifies=False)
+    for _ in range(2):  # the second one must not be of the reset's epoch
+        with pytest.raises(OffsetResetError):
+            await core.commit()
+    assert setup.group.offsets[Q0] == 2
+
+
 async def test_a_pull_consumer_polls_from_the_reset_offset_and_its_late_commit_says_why_it_is_refused(
     setup: Setup,
 ) -> None:
