@@ -59,7 +59,7 @@ for i = 2, #ARGV, 4 do
   local field, value, rule, epoch = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local held = redis.call('HGET', KEYS[1], field)
   local held_epoch = has_epochs and redis.call('HGET', KEYS[3], field) or '0'
-  if not is_offset(held_epoch) then held_epoch = '0' end
+  if held_epoch ~= epoch and not is_offset(held_epoch) then held_epoch = '0' end
   local removes = string.sub(rule, 1, 1) == '-'
   local stays = removes and string.sub(rule, 2) or rule
   if held and is_offset(held) and (is_higher(held_epoch, epoch) or (held_epoch == epoch and
@@ -72,7 +72,7 @@ for i = 2, #ARGV, 4 do
     if has_epochs then redis.call('HDEL', KEYS[3], field) end
   else
     redis.call('HSET', KEYS[1], field, value)
-    if epoch ~= '0' then
+    if epoch ~= '0' and epoch ~= held_epoch then
       redis.call('HSET', KEYS[3], field, epoch)
       redis.call('SADD', KEYS[4], ARGV[1])
       has_epochs = true

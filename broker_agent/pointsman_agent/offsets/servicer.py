@@ -172,7 +172,8 @@ class OffsetServicer:
             ends = await self._ends.ends(queues)
         except QueueEndsError:
             ends = {}
-        response = wire.ListTopicOffsetsResponse()
+        problem = next((each.problem for each in self._flushers if each.problem), "")
+        response = wire.ListTopicOffsetsResponse(store_problem=problem)
         for queue in queues:
             added = response.queues.add(
                 queue_id=queue.queue_id, committed=committed.get(queue), epoch=self._offsets.epoch(group, queue)

@@ -241,18 +241,18 @@ class HeldQueue:
         self._pull_again()
 
     def follow_reset(self, offset: int, epoch: int) -> bool:
-        """Continue at the offset of an operator's reset; False if that is known here.
+        """Continue at the offset of an operator's reset; False if that is known here, or the queue was released.
 
         Messages in flight are from before the reset: that they end has no effect, except that in order the next message
-        waits for it.
+        waits for it. A released queue keeps its epoch, so that its last commit stays refused.
         """
-        if epoch <= self.epoch:
+        if epoch <= self.epoch or self.is_released:
             return False
         logger.warning(
             "an operator has reset the offset of group %s in %s to %d", self._context.group, self.queue, offset
         )
         self.epoch, self._reset_to, self._sought, self.needs_reset = epoch, offset, None, False
-        if self.process_queue is not None and not self.is_released:
+        if self.process_queue is not None:
             self.committed = offset
             self.process_queue.move_to(offset)
             if not self.process_queue.is_dropped:

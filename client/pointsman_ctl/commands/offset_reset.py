@@ -81,7 +81,7 @@ def carry_out_reset(invocation: Invocation, choice: AgentChoice, wanted: ResetRe
         return [*await _applied(invocation, orders), *(NodeResponse(name, None, why) for name, why in failures.items())]
 
     change = PlannedChange(
-        f"Reset {plan.summary()}?",
+        f"Reset the offsets of group {wanted.group} in topic {wanted.topic}?",
         plan.document(),
         list(plan.parts()),
         plan.record(),
@@ -248,7 +248,10 @@ async def _at_moment(
 def _add_order(planned: _Planned, agent: Agent, wanted: ResetRequest) -> None:
     """Add what to reset at one server, if there is anything; a server that cannot make it becomes a failure."""
     moves = [move for move in planned.plan.moves if move.server is agent]
-    offsets = {move.position.queue_id: move.new for move in moves if move.is_changed and move.new is not None}
+    again = planned.plan.found[agent].is_unstored
+    offsets = {
+        move.position.queue_id: move.new for move in moves if move.new is not None and (move.is_changed or again)
+    }
     if not offsets or agent.name in planned.failures:
         return
     millis = None

@@ -80,6 +80,8 @@ class TopicOffsets:
     is_broadcasting: bool = False
     is_known: bool = True
     """Whether the broker knows the group: by its offsets, members or settings."""
+    is_unstored: bool = False
+    """Whether an agent could not store offsets at its last attempt: a reset of before is sent again."""
     by_members: bool = False
     """Whether the broker has running members make the reset: all queues to one time."""
 
@@ -145,7 +147,7 @@ async def _at_agent(server: AgentServer, group: str, topic: str, deadline: float
     ]
     members = _members(found, topic, lambda member: member.settings.follows_resets)
     is_known = found.group is not None or any(each.committed is not None for each in queues)
-    return TopicOffsets(queues, members, _is_broadcasting(found), is_known)
+    return TopicOffsets(queues, members, _is_broadcasting(found), is_known, is_unstored=bool(listed.store_problem))
 
 
 def _members(found: AgentGroup, topic: str, follows: Callable[[groups_wire.GroupMember], bool]) -> Mapping[str, bool]:
@@ -182,7 +184,8 @@ async def _at_broker(broker: RocketmqBroker, group: str, topic: str, deadline: f
     found = await broker.group(group, deadline)
     is_known = bool(found.clients) or group in await broker.group_names(deadline)
     by_members = bool(found.clients) and not await _resets_itself(broker, deadline)
-    return TopicOffsets(queues, _members(found, topic, lambda _: True), _is_broadcasting(found), is_known, by_members)
+    members = _members(found, topic, lambda _: True)
+    return TopicOffsets(queues, members, _is_broadcasting(found), is_known, by_members=by_members)
 
 
 async def _first_offsets(broker: RocketmqBroker, topic: str, deadline: float) -> dict[int, int]:

@@ -440,6 +440,9 @@ class ListTopicOffsetsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUES_FIELD_NUMBER: _builtins.int
+    STORE_PROBLEM_FIELD_NUMBER: _builtins.int
+    store_problem: _builtins.str
+    """Why offsets could not be stored at the last attempt, so that these may be lost in a crash; empty: they could."""
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicQueueOffset]:
         """All that can be read, sorted by number."""
@@ -448,10 +451,11 @@ class ListTopicOffsetsResponse(_message.Message):
         self,
         *,
         queues: _abc.Iterable[Global___TopicQueueOffset] | None = ...,
+        store_problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queues", b"queues", "store_problem", b"store_problem"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -38,6 +38,7 @@ from tests.kit.waiting import eventually
 GRANTS = (
     Grant("admin", "ops"),
     Grant("client", "app"),
+    Grant("viewer", "eyes"),
     Grant("broker", "slave-of-a", cluster="c1", broker_name="a"),
     Grant("broker", "broker-b", cluster="c1", broker_name="b"),
     Grant("client", "billing", group="billing*"),
@@ -47,7 +48,7 @@ GRANTS = (
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> TokenFolder:
-    return TokenFolder(tmp_path, "ops", "app", "slave-of-a", "broker-b", "billing", "audit")
+    return TokenFolder(tmp_path, "ops", "app", "eyes", "slave-of-a", "broker-b", "billing", "audit")
 
 
 @pytest.fixture
@@ -115,6 +116,7 @@ async def test_clients_have_groups_locks_and_offsets_and_operators_the_other_cal
     assert denied == {
         "ops": [],
         "app": ["pin", "pin queue", "drain", *topic_changes, "info"],
+        "eyes": ["pin", "pin queue", "drain", "hand over", *topic_changes, "reset", "delete"],
         "slave-of-a": [
             "locks",
             "offsets",
@@ -356,5 +358,5 @@ def test_the_section_is_the_name_servers_and_an_address_has_no_effect_here(tmp_p
     assert load(file, {}).access == access
     with file.open("a", encoding="utf-8") as more:
         more.write('\n[[access.grants]]\nrole = "client"\naddress = "10.0.0.0/8"\n')
-    with pytest.raises(ConfigError, match=r"access.grants\[6\].address: '10.0.0.0/8' has no effect"):
+    with pytest.raises(ConfigError, match=r"access.grants\[7\].address: '10.0.0.0/8' has no effect"):
         load(file, {})

@@ -13,7 +13,9 @@ import pytest
 
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.offsets.stored_offsets import StoreFailed
 from pointsman_client.core.allocation import Averagely
 from pointsman_client.pointsman_grpc.agents.group_settings import own_settings
 from tests.kit.agent.group_clients import reads
@@ -160,6 +162,27 @@ async def test_an_offset_that_moves_after_the_plan_is_refused_by_the_agent(
     )
     assert (ended.code, held(fleet.one)) == (1, [{0: 40, 1: 51}])
     assert "is at offset 51 in queue 1 of topic bills, not at 50: nothing was reset" in ended.out + ended.err
+
+
+async def test_a_reset_that_could_not_be_stored_is_stored_by_the_same_command(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(_: object) -> dict[OffsetKey, int]:
+        raise StoreFailed("the disk is full")
+
+    command = ("offsets", "reset", "billing", "bills", "--to", "latest", "--queue", "a/0", *BY)
+    with monkeypatch.context() as failing:
+        failing.setattr(fleet.one.flusher._store, "write", full)
+        failed = await fleet.ctl(*command)
+    assert (failed.code, "cannot be stored yet, so send it again: the disk is full" in failed.out + failed.err) == (
+        1,
+        True,
+    )
+    assert fleet.one.offsets.unwritten
+    again = await fleet.ctl(*command)
+    assert (again.code, "c1/a/0: 1 queue reset" in again.out, fleet.one.offsets.unwritten) == (0, True, 0)
+    done = await fleet.json(*command)
+    assert (done.code, done.document["servers"]) == (0, [])
 
 
 async def test_a_clone_gives_another_group_the_same_offsets(fleet: Fleet) -> None:

@@ -190,3 +190,9 @@ async def test_an_account_that_may_not_change_offsets_is_said(fleet: Fleet) -> N
     ended = await fleet.ctl(*RESET, "--to", "latest")
     assert ended.code == 1
     assert "NO_PERMISSION" in ended.out + ended.err
+
+
+async def test_through_rocketmqs_protocol_it_is_the_same_without_a_record(fleet: Fleet) -> None:
+    ended = await ctl("--namesrv", f"rocketmq://{fleet.name_server.remoting_addr}", *RESET, "--to", "latest")
+    assert (ended.code, fleet.broker.committed) == (0, {0: MAX, 1: MAX})
+    assert "the change is not recorded" in ended.err

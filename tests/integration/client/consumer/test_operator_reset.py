@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
+from itertools import pairwise
 
 import grpc.aio
 import pytest
@@ -131,6 +133,23 @@ async def test_a_reset_while_the_offset_is_loaded_is_not_lost(setup: Setup) -> N
     assert seen.bodies == numbers(10)[5:]
 
 
+async def test_the_last_commit_of_a_released_queue_stays_refused(setup: Setup) -> None:
+    await setup.brokers.put(Q0, numbers(10))
+    seen = Seen()
+    consumer = await setup.join("x", seen)
+    await setup.until(lambda: len(seen.bodies) == 10)
+    core = consumer._core
+    assert core is not None
+    held = core.table.find(Q0)
+    assert held is not None
+    held.is_released = True
+    setup.group.reset(Q0, 2, notifies=False)
+    for _ in range(2):  # the second one must not be of the reset's epoch
+        with pytest.raises(OffsetResetError):
+            await core.commit()
+    assert setup.group.offsets[Q0] == 2
+
+
 async def test_a_pull_consumer_polls_from_the_reset_offset_and_its_late_commit_says_why_it_is_refused(
     setup: Setup,
 ) -> None:
@@ -153,6 +172,29 @@ async def test_a_pull_consumer_polls_from_the_reset_offset_and_its_late_commit_s
     assert polled == [*numbers(10), "6", "7", "8", "9"]
     await consumer.commit()
     assert setup.group.offsets[Q0] == 10
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whatever_comes_in_between_an_ordered_consumer_reads_on_from_each_reset_in_order(
+    setup: Setup, seed: int
+) -> None:
+    rng, seen, end, resets = random.Random(seed), Seen(), 0, set[int]()
+    await setup.join("x", seen, ordered=True)
+    for _ in range(25):
+        count = rng.randrange(4)
+        await setup.brokers.put(Q0, [str(end + number) for number in range(count)])
+        end += count
+        if rng.random() < 0.4:
+            last = rng.randint(0, end)
+            resets.add(last)
+            setup.group.reset(Q0, last, notifies=rng.random() < 0.7)
+        await setup.clock.advance(rng.choice((0, 0, 0.1, 2, 6)))
+    await setup.brokers.put(Q0, [str(end)])
+    end += 1
+    await setup.until(lambda: setup.group.offsets.get(Q0) == end)
+    offsets = [int(body) for body in seen.bodies]
+    assert all(after == before + 1 or after in resets for before, after in pairwise(offsets))
+    assert offsets[last - end :] == list(range(last, end))
 
 
 # --- by real agents -------------------------------------------------------------------------------------------

@@ -122,6 +122,32 @@ def test_a_reset_at_a_slave_outlives_late_commits_and_goes_to_the_master_with_it
     assert slave.offsets.pending.is_empty
 
 
+def test_a_reset_while_an_earlier_offset_is_handed_over_stays_pending_and_goes_next() -> None:
+    slave, master = Replica(), Offsets()
+    slave.offsets.commit("g", {Q0: 500}, reset=False, now=1)
+    (part,) = slave.offsets.parts()
+    epochs = slave.offsets.reset("g", {Q0: 500}, now=5_000)
+    master.commit("g", part.offsets, epochs=part.epochs, reset=part.is_reset)
+    slave.offsets.acknowledged(part)
+    (again,) = slave.offsets.parts()
+    assert (again.offsets, again.epochs) == ({Q0: 500}, epochs)
+    master.commit("g", {Q0: 600}, epochs={Q0: 0})
+    master.commit("g", again.offsets, epochs=again.epochs, reset=again.is_reset)
+    slave.offsets.acknowledged(again)
+    assert (master.get("g", [Q0]), slave.offsets.pending.is_empty) == ({Q0: 500}, True)
+
+
+def test_of_resets_at_the_master_and_at_a_slave_that_do_not_know_of_each_other_the_later_one_holds() -> None:
+    for at_master, at_slave in ((1_000, 2_000), (2_000, 1_000)):
+        slave, master = Replica(), Offsets()
+        slave.offsets.reset("g", {Q0: 10}, now=at_slave)
+        master.reset("g", {Q0: 20}, now=at_master)
+        (part,) = slave.offsets.parts()
+        master.commit("g", part.offsets, epochs=part.epochs, reset=part.is_reset)
+        slave.offsets.acknowledged(part)
+        assert master.get("g", [Q0]) == {Q0: 10 if at_slave > at_master else 20}
+
+
 def test_a_pending_offset_does_not_undo_a_later_reset_at_the_master() -> None:
     slave, master = Replica(), Offsets()
     slave.offsets.commit("g", {Q0: 500}, reset=True, now=1)
