@@ -61,6 +61,8 @@ SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "20000",
     # Rows divided by broker need not be divided again for a join by broker and day.
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    # Rows on the driver have times without the calendar of java.sql, which depends on the machine's time zone.
+    "spark.sql.datetime.java8API.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     # Without this, each call on a column or table makes five calls to Java for its position in the code: 30 % of all
     # calls.
@@ -105,6 +107,9 @@ SMALL_SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    # Parsing of lines is the one thing that several cores do faster.
+    "spark.sql.files.minPartitionNum": "4",
     "spark.buffer.pageSize": "1m",
     # Re-planning a query after each stage costs more than a better plan saves.
     "spark.sql.adaptive.enabled": "false",

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pointsman_report import lock
 from pointsman_report.hadoop_files import Files
 from pointsman_report.io import FILE, Warehouse
+from pointsman_report.io.local_rows import collected, no_rows
 from pointsman_report.io.warehouse import divided
 from pointsman_report.report_errors import ReportError
 from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
@@ -177,6 +178,7 @@ import os, signal
 from datetime import date
 from pointsman_report.hadoop_files import Files
 from pointsman_report.io import FILE, Warehouse
+from pointsman_report.io.local_rows import collected, no_rows
 from pointsman_report.io.warehouse import divided
 from pointsman_report.spark_session import spark_session
 
@@ -245,6 +247,7 @@ def test_a_big_day_lies_in_a_few_files_of_one_size_and_a_small_one_in_one(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pointsman_report.io.warehouse.MAX_ROWS_PER_FILE", 1_000)
+    monkeypatch.setattr("pointsman_report.io.warehouse.MAX_ROWS_ON_DRIVER", 1_000)
     other = DAY + timedelta(days=1)
     schema = TABLES["quarantine"].schema
     rows = [(day, f"f{n}", "r", None) for day, count in ((DAY, 3_500), (other, 50)) for n in range(count)]
@@ -279,11 +282,25 @@ def test_copies_of_a_row_are_written_once_and_all_rows_divided_and_sorted_once(
     assert (plan.count("Exchange "), plan.count("Sort [")) == (2, 1), "with the one that mixed the rows"
 
 
-@pytest.mark.parametrize(("in_memory", "files"), [("true", 0), ("false", 1)])
+@pytest.mark.parametrize(
+    ("in_memory", "most", "files", "held"),
+    [
+        pytest.param("true", 3, 0, 0, id="few-in-the-plan"),
+        pytest.param("true", 2, 0, 1, id="in-memory"),
+        pytest.param("false", 3, 1, 0, id="in-files"),
+    ],
+)
 def test_intermediates_are_the_same_rows_in_memory_and_in_files(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: str, files: int
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    in_memory: str,
+    most: int,
+    files: int,
+    held: int,
 ) -> None:
     held_before = persistent(spark)
+    monkeypatch.setattr("pointsman_report.io.warehouse.MAX_ROWS_ON_DRIVER", most)
     with monkeypatch.context() as patched:
         patched.setattr(spark.conf, "get", lambda key, default=None: in_memory if key == MEMORY_SETTING else default)
         found = Warehouse(spark, str(tmp_path))
@@ -293,11 +310,61 @@ def test_intermediates_are_the_same_rows_in_memory_and_in_files(
 
     assert first == again != later, "computed once"
     assert len(list(Path(found._staging).glob("_a"))) == files
-    assert persistent(spark) == held_before + 1 - files
+    assert persistent(spark) == held_before + held
     found.materialize("a", rows)
     found.discard()
     assert persistent(spark) == held_before
     assert not Path(found._staging).exists()
+
+
+TWO_DAYS = [DAY, DAY + timedelta(days=1)]
+
+
+@pytest.mark.parametrize("most", [3, 2], ids=["few-in-the-plan", "in-files"])
+def test_staged_rows_are_read_and_published_the_same_whether_few_or_many(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("pointsman_report.io.warehouse.MAX_ROWS_ON_DRIVER", most)
+    schema, first, last = TABLES["computed_days"].schema, *TWO_DAYS
+    rows = [(day, count, WAREHOUSE_VERSION, "1", "{}", False) for day, count in ((first, 1), (last, 2))]
+    found = Warehouse(spark, str(tmp_path))
+    with found.locked():
+        staged = found.stage("computed_days", found.rows([*rows, rows[0]], schema))
+        nothing = found.stage("incidents", no_rows(spark, TABLES["incidents"].schema))
+        both = sorted(tuple(row) for row in staged.select(*schema.fieldNames()).collect())
+        assert (both, nothing.count()) == (sorted([*rows, rows[0]]), 0)
+        assert found.read("computed_days", first_day=first, last_day=last).isEmpty(), "not published yet"
+        found.publish(first_day=first, last_day=last)
+
+    for reader in (found, Warehouse(spark, str(tmp_path))):
+        of_last = reader.read("computed_days", first_day=last, last_day=last)
+        assert [tuple(row) for row in of_last.collect()] == [rows[1]]
+        assert reader.days("computed_days") == {first, last}
+        assert not reader.days("incidents")
+
+
+def test_days_of_an_earlier_run_are_read_with_the_few_rows_of_this_one(spark: SparkSession, tmp_path: Path) -> None:
+    schema, first, last = TABLES["computed_days"].schema, *TWO_DAYS
+    for day in TWO_DAYS:
+        found = Warehouse(spark, str(tmp_path))
+        with found.locked():
+            found.stage("computed_days", found.rows([(day, 1, WAREHOUSE_VERSION, "1", "{}", False)], schema))
+            found.publish(first_day=day, last_day=day)
+
+    both = found.read("computed_days", first_day=first, last_day=last)
+    assert {row["dt"] for row in both.collect()} == {first, last}
+
+
+def test_times_of_few_rows_are_those_of_the_rows(spark: SparkSession) -> None:
+    rows = spark.sql(
+        "SELECT TIMESTAMP '2026-03-29T00:59:59.123456Z' AS at, DATE '1899-12-30' AS day, "
+        "map('a', array(struct(1 AS n, double('NaN') AS x))) AS deep, CAST(NULL AS STRING) AS nothing"
+    )
+    kept = collected(rows, most=1)
+
+    assert kept is not None
+    assert repr(kept[0].collect()) == repr(rows.collect())
+    assert kept[0].schema == rows.schema
 
 
 def persistent(spark: SparkSession) -> int:

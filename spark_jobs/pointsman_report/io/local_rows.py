@@ -26,6 +26,22 @@ def local_rows(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: T.S
     return spark.range(0, 1, numPartitions=1).select(F.inline(typed))
 
 
+def collected(rows: DataFrame, *, most: int) -> tuple[DataFrame, int] | None:
+    """Compute rows once; return them as part of the plan of later queries, and their number; None if they are more.
+
+    The rows stay in Java.
+    """
+    spark = rows.sparkSession
+    # PySpark would copy them to Python and back.
+    found = rows.limit(most + 1)._jdf.collectAsList()  # noqa: SLF001
+    count = int(found.size())
+    if count > most:
+        return None
+    if not count:
+        return no_rows(spark, rows.schema), 0
+    return DataFrame(spark._jsparkSession.createDataFrame(found, rows._jdf.schema()), spark), count  # noqa: SLF001
+
+
 def no_rows(spark: SparkSession, schema: T.StructType) -> DataFrame:
     """Return an empty DataFrame that the planner knows to be empty: joins with it are optimized away."""
     columns = (f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema.fields)

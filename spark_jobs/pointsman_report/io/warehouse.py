@@ -27,7 +27,7 @@ from pointsman_report import lock
 from pointsman_report.hadoop_files import Files, absolute
 from pointsman_report.io.day_folders import DayFolders, TableFiles
 from pointsman_report.io.day_objects import DayObjects
-from pointsman_report.io.local_rows import local_rows, no_rows
+from pointsman_report.io.local_rows import collected, local_rows, no_rows
 from pointsman_report.report_errors import ReportError, one_line
 from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
 from pointsman_report.spark_session import MEMORY_SETTING
@@ -35,6 +35,8 @@ from pointsman_report.spark_session import MEMORY_SETTING
 MAX_ROWS_PER_FILE = 400_000
 """A file is sorted and written by one task: with more rows one core would work while all others wait."""
 MAX_TASKS = 400
+MAX_ROWS_ON_DRIVER = 20_000
+"""Of rows kept in memory: with more, their copies in the driver and in tasks cost more than the plan that they save."""
 FILE = "_file"
 """Column of the rows of one output file."""
 GROUP_BYTES = 8 * 2**20
@@ -122,6 +124,9 @@ class Warehouse:
         self._span: tuple[date, date] | None = None
         self._is_checked = False
         self._in_memory: dict[str, DataFrame] | None = {} if spark.conf.get(MEMORY_SETTING, "") == "true" else None
+        self._on_driver = self._in_memory is not None
+        self._fresh: dict[str, DataFrame] = {}
+        self._just_published: dict[str, tuple[set[date], DataFrame]] = {}
         self.published = False
 
     @property
@@ -160,8 +165,12 @@ class Warehouse:
         days = {day for day in self.days(table) if first_day <= day <= last_day}
         if not days:
             return no_rows(self._spark, schema)
+        within = F.col("dt").between(F.lit(first_day), F.lit(last_day))
+        replaced, fresh = self._just_published.get(table, (set(), None))
+        if fresh is not None and days <= replaced:
+            return fresh.filter(within)
         rows = self._tables.load(self._reader(schema), table, days)
-        return rows.filter(F.col("dt").between(F.lit(first_day), F.lit(last_day))).select(*schema.fieldNames())
+        return rows.filter(within).select(*schema.fieldNames())
 
     def read_days(self, table: str, days: Collection[date]) -> DataFrame:
         """Return rows of some days of a published table."""
@@ -205,6 +214,14 @@ class Warehouse:
         if days is not None:
             self._own_days[table] = set(days)
         columns, keys = TABLES[table].schema.fieldNames(), TABLES[table].keys
+        self._fresh.pop(table, None)
+        once = in_file(rows.withColumn(FILE, F.col("dt"))).select(*columns)
+        if level is None and (few := self._few(once)) is not None:
+            self._fresh[table], count = few
+            if count:
+                in_order = few[0].coalesce(1).sortWithinPartitions("dt", *keys)
+                self._tables.save(table, in_order, self._writer)
+            return self.staged(table)
         parts = divided(rows.select(*columns), keys, counts or {}, self._spark)
 
         def writer(rows: DataFrame) -> DataFrameWriter:
@@ -217,9 +234,12 @@ class Warehouse:
     def materialize(self, name: str, rows: DataFrame) -> DataFrame:
         """Compute intermediate rows once and return them without their query plan.
 
-        With `MEMORY_SETTING` they are kept in memory, or on Spark's local disk if that is full; else in staged files.
+        With `MEMORY_SETTING` they are kept in memory: a few in the plan itself, others by Spark, or on its local disk
+        if that is full. Else they are in staged files.
         """
         if self._in_memory is not None:
+            if (few := self._few(rows)) is not None:
+                return few[0]
             self._release(name)
             self._in_memory[name] = rows.localCheckpoint()
             return self._in_memory[name]
@@ -227,11 +247,23 @@ class Warehouse:
         paths = self._tables.save_intermediate(name, rows, lambda rows: self._writer(rows).option("compression", "lz4"))
         return self._reader(rows.schema).load(paths) if paths else no_rows(self._spark, rows.schema)
 
+    def _few(self, rows: DataFrame) -> tuple[DataFrame, int] | None:
+        """Compute rows to keep in memory; return them as part of the plan and their number, None if they are many.
+
+        Queries of such rows are small, and of none mostly empty. After many rows, those that follow from them are
+        expected to be many, too.
+        """
+        found = collected(rows, most=MAX_ROWS_ON_DRIVER) if self._on_driver else None
+        self._on_driver = found is not None
+        return found
+
     def staged(self, table: str) -> DataFrame:
         """Return a table as staged by this run; for tables that grow, the days given to `show`."""
         if self._span is not None and table in self._own_days:
             first_day, last_day = self._span
             return self.rows_after_run(table, first_day=first_day, last_day=last_day)
+        if table in self._fresh:
+            return self._fresh[table]
         schema, days = TABLES[table].schema, self._tables.days(table, staged=True)
         if not days:
             return no_rows(self._spark, schema)
@@ -250,7 +282,9 @@ class Warehouse:
         published = self.read(table, first_day=first_day, last_day=last_day)
         if not within:
             return published
-        if self._tables.days(table, staged=True).isdisjoint(within):
+        if table in self._fresh:
+            fresh = self._fresh[table].filter(F.col("dt").isin(within))
+        elif self._tables.days(table, staged=True).isdisjoint(within):
             fresh = no_rows(self._spark, TABLES[table].schema)
         else:
             reader = self._reader(TABLES[table].schema)
@@ -283,6 +317,9 @@ class Warehouse:
         self._write_label()
         self._tables.publish(replaced)
         self.published = True
+        self._just_published = {
+            table: (set(days), self._fresh[table]) for table, days in replaced.items() if table in self._fresh
+        }
         self.discard()
 
     def discard(self) -> None:
@@ -291,6 +328,7 @@ class Warehouse:
             self._release(name)
         self._tables.discard()
         self._own_days.clear()
+        self._fresh.clear()
         self._span = None
 
     def _release(self, name: str) -> None:
