@@ -16,6 +16,10 @@ from typing import TypeVar
 from pointsman.names import is_rocketmq
 from pointsman_client import (
     BrokerData,
+    BrokerError,
+    BrokerRefusedError,
+    BrokerReplica,
+    BrokerUnreachableError,
     HashRing,
     Message,
     MessageQueue,
@@ -63,6 +67,7 @@ class BrokerKind(StrEnum):
     REDIS = "redis"
     """A Redis server with an agent beside it."""
     ROCKETMQ = "rocketmq"
+    """Registered by itself or by an agent."""
 
 
 class StaticTopicError(PointsmanError):
@@ -140,7 +145,7 @@ class StoredMessages:
         self._max_length = max_length
         self._transports: dict[BrokerKind, Transport] = {}
         self._links: dict[str, Link] = {}
-        self._without_agent: frozenset[str] | None = None
+        self._registered_alone: frozenset[str] | None = None
 
     async def queues(self, topic: str, cluster: str = "") -> tuple[HeldQueue, ...]:
         """Return the queues of a topic, readable or writable, of one cluster or all, sorted.
@@ -148,7 +153,10 @@ class StoredMessages:
         Raises TopicNotFoundError, NoBrokerUpError, StaticTopicError, NameServersUnavailableError.
         """
         route = await self._route(topic, cluster)
-        kinds = {each.key: await self._kind_of(each) for each in route.broker_datas if each.replicas}
+        brokers = [each for each in route.broker_datas if each.replicas]
+        without = await self._without_agent(brokers)
+        found = await asyncio.gather(*(self._kind_of(each, topic, without) for each in brokers))
+        kinds = {each.key: kind for each, kind in zip(brokers, found, strict=True)}
         return tuple(sorted(_held_queues(route, kinds)))
 
     async def brokers(self, cluster: str = "") -> tuple[str, ...]:
@@ -275,19 +283,46 @@ class StoredMessages:
         self._transports, self._links = {}, {}
         await asyncio.gather(*(each.close() for each in transports), *(each.close() for each in links))
 
-    async def _kind_of(self, broker: BrokerData) -> BrokerKind:
-        if is_rocketmq(self._addrs[0]):
+    async def _kind_of(self, broker: BrokerData, topic: str, without_agent: frozenset[str]) -> BrokerKind:
+        names = {f"{broker.cluster}/{broker.broker_name}/{replica.broker_id}" for replica in broker.replicas}
+        if is_rocketmq(self._addrs[0]) or names & without_agent:
             return BrokerKind.ROCKETMQ
-        if any(replica.agent_addr for replica in broker.replicas):
+        queue = MessageQueue(topic, broker.cluster, broker.broker_name, 0)
+        return await self._kind_at(_read_from(broker).addr, queue)
+
+    async def _kind_at(self, addr: str, queue: MessageQueue) -> BrokerKind:
+        """Return what serves at the address of a broker with an agent: it may be RocketMQ's, too."""
+        seconds = self._timeout_seconds
+        try:
+            await self._transport(BrokerKind.REDIS).min_offset(addr, queue, timeout_seconds=seconds)
+        except BrokerUnreachableError as error:
+            if "refused" in error.message:
+                return BrokerKind.REDIS
+        except RedisPackageMissingError:
+            pass
+        except BrokerError:
             return BrokerKind.REDIS
-        if self._without_agent is None:
+        else:
+            return BrokerKind.REDIS
+        try:
+            await self._transport(BrokerKind.ROCKETMQ).min_offset(addr, queue, timeout_seconds=seconds)
+        except BrokerRefusedError:
+            return BrokerKind.ROCKETMQ
+        except BrokerError:
+            return BrokerKind.REDIS
+        return BrokerKind.ROCKETMQ
+
+    async def _without_agent(self, brokers: Sequence[BrokerData]) -> frozenset[str]:
+        """Return CLUSTER/BROKER/ID of brokers that registered themselves, if there may be some among these."""
+        if is_rocketmq(self._addrs[0]) or all(any(each.agent_addr for each in broker.replicas) for broker in brokers):
+            return frozenset()
+        if self._registered_alone is None:
             # An agent that serves no clients has no address either: registrations show the difference.
             listed = await query_first(
                 self._to, self._addrs, lambda server, deadline: server.rocketmq_brokers(deadline), self._timeout_seconds
             )
-            self._without_agent = frozenset(listed)
-        names = {f"{broker.cluster}/{broker.broker_name}/{replica.broker_id}" for replica in broker.replicas}
-        return BrokerKind.ROCKETMQ if names & self._without_agent else BrokerKind.REDIS
+            self._registered_alone = frozenset(listed)
+        return self._registered_alone
 
     def _link(self, addr: str) -> Link:
         if addr not in self._links:
@@ -350,17 +385,20 @@ def _write_queues(route: TopicRoute) -> Iterator[MessageQueue]:
             yield MessageQueue(route.topic, data.cluster, data.broker_name, queue_id)
 
 
+def _read_from(broker: BrokerData) -> BrokerReplica:
+    return min(broker.replicas, key=lambda replica: replica.broker_id)
+
+
 def _held_queues(route: TopicRoute, kinds: Mapping[tuple[str, str], BrokerKind]) -> Iterator[HeldQueue]:
     brokers = {each.key: each for each in route.broker_datas if each.replicas}
     for data in route.queue_datas:
         broker = brokers.get(data.broker_key)
         if broker is None:
             continue
-        lowest = min(broker.replicas, key=lambda replica: replica.broker_id)
         for queue_id in range(max(data.read_queue_nums, data.write_queue_nums)):
             yield HeldQueue(
                 MessageQueue(route.topic, data.cluster, data.broker_name, queue_id),
-                lowest.addr,
+                _read_from(broker).addr,
                 kinds[data.broker_key],
                 is_readable=data.is_readable and queue_id < data.read_queue_nums,
                 is_writable=data.is_writable and queue_id < data.write_queue_nums and broker.master is not None,

@@ -40,6 +40,7 @@ from pointsman_ctl.servers.stored_messages import (
     outgoing,
 )
 from tests.kit.broker.redis.process import free_port, redis_process
+from tests.kit.broker.rocketmq.fake_broker import FakeBroker
 from tests.kit.broker.rocketmq.frames import broker_ext, mapping_info, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
 from tests.kit.broker.rocketmq.stored_messages import stored_message
@@ -82,6 +83,25 @@ async def test_queues_have_the_kind_and_address_of_their_broker(messages: Stored
     ]
     assert all(each.is_readable and each.is_writable for each in held)
     assert await messages.queues("orders", "c1") == held
+
+
+async def test_a_rocketmq_broker_that_an_agent_registered_is_read_as_one(
+    messages: StoredMessages, brokers: BothBrokers
+) -> None:
+    facts = {"agent_version": "0.2.0", "agent_addr": "127.0.0.1:1"}
+    async with FakeBroker() as other, grpc.aio.insecure_channel(brokers.name_server.addr) as channel:
+        who = wire.identity("beside", addr=other.addr)
+        request = wire.registration(wire.topic("bills", 1), who=who, **facts)  # type: ignore[arg-type]  # of the broker
+        await RegistrationServiceStub(channel).RegisterBroker(request)
+        (held,) = await messages.queues("bills")
+        assert (held.kind, held.addr) == (BrokerKind.ROCKETMQ, other.addr)
+        await messages.send(held, [outgoing(Message("bills", b"x"))])
+        assert await bodies(messages, held, 0, 1) == [b"x"]
+        # One that does not respond is shown as what its agent most often is beside.
+        await other.stop()
+        async with brokers.invocation().stored_messages() as again:
+            assert [each.kind for each in await again.queues("bills")] == [BrokerKind.REDIS]
+        await other.start()
 
 
 @of_both
