@@ -27,6 +27,7 @@ from pointsman_ctl.servers.server_calls import NodeResponse
 from pointsman_ctl.servers.topic_offsets import (
     END_MILLIS,
     OffsetMovedError,
+    OffsetUnknownError,
     QueuePosition,
     ResetOrder,
     ResetUnsupportedError,
@@ -35,6 +36,8 @@ from pointsman_ctl.servers.topic_offsets import (
     topic_offsets,
 )
 
+FROM_MESSAGES = {TargetKind.EARLIEST, TargetKind.LATEST, TargetKind.MOMENT}
+"""Targets that depend on what messages a queue has."""
 MILLIS_OF = {TargetKind.EARLIEST: 0, TargetKind.LATEST: END_MILLIS}
 
 
@@ -125,6 +128,10 @@ async def _planned(
         for position in offsets.queues
         if _is_chosen(wanted, agent, position)
     ]
+    if cloned is None and wanted.target.kind in FROM_MESSAGES:
+        for move in moves:
+            if move.new is None:
+                failures.setdefault(move.server.name, OffsetUnknownError(move.name))
     moves.sort(key=lambda move: (move.server.queues_of, move.position.queue_id))
     _check_names(wanted, found)
     _check_expected(wanted, moves)

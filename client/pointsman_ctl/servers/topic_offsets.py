@@ -44,6 +44,19 @@ class ResetUnsupportedError(PointsmanError):
         self.group = group
 
 
+class OffsetUnknownError(PointsmanError):
+    """The new offset of a queue cannot be found: its messages are not known now."""
+
+    code = "OFFSET_UNKNOWN"
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(
+            f"where the messages of queue {queue} begin and end, or which are of that time, is not known now: "
+            "its broker is down, not routed, or its agent cannot query it; give an offset"
+        )
+        self.queue = queue
+
+
 class OffsetMovedError(PointsmanError):
     """A committed offset is not the expected one; nothing was reset."""
 

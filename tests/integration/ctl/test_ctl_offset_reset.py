@@ -164,6 +164,18 @@ async def test_an_offset_that_moves_after_the_plan_is_refused_by_the_agent(
     assert "is at offset 51 in queue 1 of topic bills, not at 50: nothing was reset" in ended.out + ended.err
 
 
+@pytest.mark.parametrize("to", ["latest", "earliest"])
+async def test_a_broker_whose_messages_are_not_known_is_named_and_an_offset_can_be_given(fleet: Fleet, to: str) -> None:
+    fleet.two.ends.problem = "redis is away"
+    command = ("offsets", "reset", "billing", "bills", "--to")
+    ended = await fleet.ctl(*command, to, *BY)
+    assert (ended.code, held(fleet.two)) == (1, [{0: 60}])
+    assert "c1/b/0: not reset: where the messages of queue c1/b/0 begin and end" in ended.out
+    assert "c1/a/0: 2 queues reset" in ended.out
+    ended = await fleet.ctl(*command, "77", "--queue", "b/0", *BY)
+    assert (ended.code, held(fleet.two)) == (0, [{0: 77}])
+
+
 async def test_a_reset_that_could_not_be_stored_is_stored_by_the_same_command(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
