@@ -112,6 +112,7 @@ async def test_dead_letters_are_replayed_under_load_and_after_kills_none_is_lost
             await transport.close()
 
 
+@pytest.mark.slow
 async def test_a_replay_continues_after_its_broker_was_killed(tmp_path: Path) -> None:
     count, name = 400, "broker-a"
     async with (

@@ -16,8 +16,10 @@ import pytest
 from deploy.rocketmq.processes import RocketMQ, free_port, got
 from pointsman_client import ConsumeFrom, ConsumeResult, Message, Producer, PushConsumer, ReceivedMessage
 from pointsman_client.rocketmq import RocketmqTransport
-from pointsman_ctl.servers.letter_replay import REPLAY_OF
+from pointsman_ctl.servers.letter_replay import MAX_BATCH, REPLAY_OF
 from tests.kit.ctl.command import Ended, ctl
+from tests.kit.ctl.process import ended as process_ended
+from tests.kit.ctl.process import started
 from tests.kit.waiting import eventually, read_until, until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import Pointsman
@@ -25,7 +27,7 @@ from tests.real_rocketmq.name_server import Pointsman
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 TOPIC = "Bills"
-GROUPS = ("billing", "other", "audit", "java", "ordered", "moved", "mixed", "closed", "fleet")
+GROUPS = ("billing", "other", "audit", "java", "ordered", "moved", "mixed", "closed", "fleet", "many")
 
 
 class Brokers:
@@ -170,6 +172,34 @@ async def test_a_java_member_of_the_group_gets_what_is_replayed_to_it(brokers: B
     finally:
         await asyncio.to_thread(consumer.end)
     assert [each["isReplayed"] for each in await brokers.letters("mixed")] == [True, True]
+
+
+async def test_a_killed_replay_is_finished_while_consumers_run_and_none_is_lost(brokers: Brokers) -> None:
+    count = 600
+    is_repaired = False
+    replayed: list[str] = []
+
+    def listener(message: ReceivedMessage) -> ConsumeResult | None:
+        if message.tags != "many":
+            return None
+        if not is_repaired:
+            return ConsumeResult.DEAD_LETTER
+        replayed.append(message.properties[REPLAY_OF])
+        return None
+
+    await brokers.send(*(b"5%03d" % each for each in range(count)), tags="many")
+    async with brokers.consumer("many", listener):
+        await brokers.until_dead("many", count)
+        is_repaired = True
+        replay = await started("--namesrv", brokers.addr, "dlq", "replay", "many", "--yes", "--rate", "200")
+        await eventually(lambda: len(replayed) > 100)
+        replay.kill()
+        assert (await process_ended(replay)).code == -9
+        done = await brokers.json("dlq", "replay", "many", "--yes")
+        assert 0 < done["servers"][0]["sent"] < count
+        await eventually(lambda: len(set(replayed)) == count)
+    assert set(replayed) == {f"C/a/%DLQ%many/0@{offset}" for offset in range(count)}
+    assert len(replayed) - count <= MAX_BATCH
 
 
 async def test_name_servers_of_rocketmq_have_the_routes_but_no_record(brokers: Brokers) -> None:
