@@ -285,7 +285,8 @@ def test_a_group_to_retire(here: Fleet) -> None:
     until(lambda: re.search(r"^billing-v1 .*NO MEMBERS", here.run("pointsmanctl groups"), re.MULTILINE), seconds=90)
     shown, deleted, after = paste(here, "A group to retire")
     assert "billing-v1" in shown
-    assert re.search(r"lost with it: .*4 dead letters", deleted)
+    # The group begins at the first message of the topic, and may die on those of another section, too.
+    assert re.search(r"lost with it: .*[4-8] dead letters", deleted)
     assert "offsets of group billing-v1 deleted" in deleted
     assert re.search(r": \d+ queues? of retries and dead letters removed", deleted)
     assert "deletion of group billing-v1" in after

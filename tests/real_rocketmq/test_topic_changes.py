@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from deploy.rocketmq.processes import RocketMQ, failed, free_port, got, sent
+from deploy.rocketmq.processes import Broker, RocketMQ, failed, free_port, got, sent
 from tests.kit.ctl.command import Ended, ctl
-from tests.kit.waiting import eventually, until
+from tests.kit.waiting import eventually, read_until, until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import NameServer, Pointsman
 
@@ -31,6 +31,7 @@ class Brokers:
     """Of Pointsman's name server."""
     rocketmq_addr: str
     mq: RocketMQ
+    broker: Broker
 
     async def ctl(self, *arguments: str, name_server: str = "") -> Ended:
         return await ctl("--namesrv", name_server or self.addr, "--timeout", "20", *arguments)
@@ -43,6 +44,12 @@ class Brokers:
     async def status(self, topic: str) -> Any:
         (broker,) = (await self.done("-o", "json", "topic", "status", topic)).document["brokers"]
         return broker
+
+    async def committed(self, group: str) -> int:
+        """Sum of the offsets of a group, its retries aside."""
+        ended = await self.ctl("-o", "json", "offsets", group)
+        rows = ended.document["offsets"] if ended.code == 0 else []
+        return sum(row["committedOffset"] for row in rows if not row["topic"].startswith("%"))
 
     def route(self, topic: str) -> tuple[int, int, int]:
         """Read and write queues and permission, as mqadmin reads them from the name servers."""
@@ -77,10 +84,11 @@ def brokers(request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest
         stack.callback(mq.name_server(java.addr).end)
         until(java.is_there, what="RocketMQ's name server")
         mq.topics_on_disk("a", 0, [OTHER])
-        stack.callback(mq.broker("a").end)
+        broker = mq.broker("a")
+        stack.callback(broker.end)
         for each in (pointsman, java):
             until(lambda: each.addrs("a") and each.perms(OTHER), what=f"the broker at {each.addr}")  # noqa: B023
-        yield Brokers(addr, f"rocketmq://{java.addr}", mq)
+        yield Brokers(addr, f"rocketmq://{java.addr}", mq, broker)
 
 
 @pytest.fixture
@@ -124,7 +132,8 @@ async def test_a_group_without_a_member_is_named_and_needs_force(brokers: Broker
     producer = brokers.mq.producer(topic, 40, millis=10)
     clients.callback(producer.end)
     await eventually(lambda: len(got(consumer)) == 40, seconds=60)
-    # 4.9 stores the first offset of a queue after 5 s, and a stopped client commits.
+    # A client commits every 5 s; a group that has neither members nor offsets is not known to a broker.
+    await read_until(lambda: brokers.committed("absent"), lambda count: count == 40, seconds=60)
     consumer.end(signal.SIGTERM)
     more = brokers.mq.producer(topic, 40, millis=10)
     clients.callback(more.end)
@@ -163,3 +172,27 @@ async def test_rocketmq_name_servers_are_enough(brokers: Brokers) -> None:
     assert "NOT_RECORDED" in deleted.err or "not recorded" in deleted.err
     listed = await brokers.done("topics", name_server=brokers.rocketmq_addr)
     assert topic not in listed.out.split()
+
+
+async def test_after_a_kill_of_the_broker_the_same_command_finishes_what_was_begun(
+    brokers: Brokers, clients: ExitStack
+) -> None:
+    topic = "Killed"
+    await brokers.done("topic", "create", topic, "--queues", "4", "--yes")
+    consumer = brokers.mq.consumer(topic, group="restarted")
+    clients.callback(consumer.end)
+    producer = brokers.mq.producer(topic, 40, millis=10)
+    clients.callback(producer.end)
+    await read_until(lambda: brokers.committed("restarted"), lambda count: count == 40, seconds=60)
+    shrink = ("topic", "alter", topic, "--queues", "1", "--yes")
+    await brokers.done(*shrink, "--no-wait")
+    brokers.broker.end()
+    brokers.broker.start_again()
+
+    async def registered() -> bool:
+        return (await brokers.ctl("topic", "status", topic)).code == 0
+
+    await read_until(registered, seconds=60)
+    assert (await brokers.status(topic))["settings"] == {"readQueueNums": 4, "writeQueueNums": 1, "perm": "rw"}
+    await brokers.done(*shrink, "--quiet", "1s")
+    await brokers.reads(topic, (1, 1, 6))

@@ -55,7 +55,8 @@ class TopicChange:
         if self.before is None:
             return []
         end = self.after.read_queues if self.after is not None else 0
-        return [each for each in self.held.queues if end <= each.queue_id < self.before.read_queues]
+        held = {each.queue_id: each for each in self.held.queues}
+        return [held.get(queue_id, HeldQueue(queue_id)) for queue_id in range(end, self.before.read_queues)]
 
     @property
     def unused(self) -> list[HeldQueue]:

@@ -221,6 +221,22 @@ class RocketmqBroker:
         self, code: IntEnum, ext: Mapping[str, str], deadline: float, *, body: bytes = b"", is_read: bool = True
     ) -> bytes | None:
         """Return the body of the response; None: the group has no members. ``is_read``: it changes nothing."""
+        response = await self._response(code, ext, deadline, body=body, is_read=is_read)
+        return None if response is None else response[1]
+
+    async def offset(self, code: IntEnum, ext: Mapping[str, str], deadline: float) -> int:
+        """Return the offset that a response has in its header."""
+        response = await self._response(code, ext, deadline, body=b"", is_read=True)
+        text = "" if response is None else response[0].get("offset", "")
+        if re.fullmatch(r"[0-9]{1,19}", text) is None:
+            message = f"the response to {code.name} ({code}) has no offset: {text[:_MAX_REMARK]!r}"
+            raise BrokerFailedError(self.addr, grpc.StatusCode.INTERNAL, message)
+        return int(text)
+
+    async def _response(
+        self, code: IntEnum, ext: Mapping[str, str], deadline: float, *, body: bytes, is_read: bool
+    ) -> tuple[Mapping[str, str], bytes] | None:
+        """Return the fields of the response's header, and its body."""
         seconds = max(0.0, deadline - asyncio.get_running_loop().time())
         try:
             response = await self._link.request(code, ext, body, timeout_seconds=seconds, is_read=is_read)
@@ -238,7 +254,7 @@ class RocketmqBroker:
                 raise BrokerDeniedError(self.addr, grpc.StatusCode.PERMISSION_DENIED, message, ErrorDetails())
             status = _STATUS.get(command.code, grpc.StatusCode.FAILED_PRECONDITION)
             raise RequestRejectedError(self.addr, status, message, ErrorDetails())
-        return response.body
+        return command.ext, response.body
 
     @contextmanager
     def bad_bodies(self, code: IntEnum) -> Iterator[None]:

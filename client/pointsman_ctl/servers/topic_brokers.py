@@ -23,6 +23,7 @@ from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
 from pointsman_ctl.servers.topic_bodies import (
     NEW_TOPIC,
     BrokerTopic,
+    QueueStat,
     read_group_list,
     read_topic,
     read_topic_of_all,
@@ -239,7 +240,11 @@ class RocketmqTopics:
             return HeldTopic(None, kind="broker")
         body = await self._broker.request(Request.GET_TOPIC_STATS_INFO, {"topic": topic}, deadline)
         with self._broker.bad_bodies(Request.GET_TOPIC_STATS_INFO):
-            stats = sorted(read_topic_stats(topic, body or b""), key=lambda each: each.queue_id)
+            stats = {each.queue_id: each for each in read_topic_stats(topic, body or b"")}
+        # 4.9 reports writable queues alone.
+        for queue_id in range(max(config.read_queues, config.write_queues)):
+            if queue_id not in stats:
+                stats[queue_id] = await self._bounds(topic, queue_id, deadline)
         return HeldTopic(
             TopicSettings(config.read_queues, config.write_queues, config.perm & (PERM_READ | PERM_WRITE)),
             tuple(
@@ -250,7 +255,7 @@ class RocketmqTopics:
                     max(0, each.max_offset - each.min_offset),
                     datetime.fromtimestamp(each.last_write_millis / 1000, UTC) if each.last_write_millis else None,
                 )
-                for each in stats
+                for each in sorted(stats.values(), key=lambda each: each.queue_id)
             ),
             kind="broker",
             unwritable="it is a static topic: use mqadmin updateStaticTopic" if config.is_static else "",
@@ -313,6 +318,13 @@ class RocketmqTopics:
         """A RocketMQ broker keeps the messages of queues that are not in use until they are too old."""
         del topic, deadline, by
         return [], sorted(ends)
+
+    async def _bounds(self, topic: str, queue_id: int, deadline: float) -> QueueStat:
+        ext = {"topic": topic, "queueId": str(queue_id)}
+        end = await self._broker.offset(Request.GET_MAX_OFFSET, ext, deadline)
+        # A queue that was never written has no first message either.
+        begin = min(end, await self._broker.offset(Request.GET_MIN_OFFSET, ext, deadline))
+        return QueueStat(queue_id, begin, end, 0)
 
     async def _config(self, topic: str, deadline: float) -> BrokerTopic | None:
         try:
