@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from pointsman.names import MAX_BROKER_ID, name_problem, text_problem
 from pointsman.names import read_name_servers as to_name_servers
@@ -231,9 +232,20 @@ class DefaultCommandGroup(CommandGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the first command in front, unless a command or the help of the group is requested."""
-        if not (args and (args[0] in self.commands or args[0] in ctx.help_option_names)):
+        is_completed_here = ctx.resilient_parsing and not args
+        if not is_completed_here and not (args and (args[0] in self.commands or args[0] in ctx.help_option_names)):
             args = [next(iter(self.commands)), *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands, and what the first one completes."""
+        first = next(iter(self.commands.values()))
+        found = super().shell_complete(ctx, incomplete)
+        with first.make_context(first.name, [], parent=ctx, resilient_parsing=True) as inner:
+            argument = next((each for each in first.params if isinstance(each, click.Argument)), None)
+            if argument is None or incomplete.startswith("-"):
+                return [*found, *first.shell_complete(inner, incomplete)]
+            return [*found, *argument.shell_complete(inner, incomplete)]
 
 
 class NoCommandError(click.UsageError):

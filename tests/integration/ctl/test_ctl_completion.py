@@ -71,7 +71,14 @@ async def test_names_of_topics_clusters_brokers_and_groups_are_completed() -> No
         "pointsmanctl why ": "a",
         "pointsmanctl evict c1/": "c1/a/0",
         "pointsmanctl maintenance on ": "c1 c1/a",
-        "pointsmanctl offsets ": "billing",
+        "pointsmanctl offsets b": "billing",
+        "pointsmanctl offsets show ": "billing",
+        "pointsmanctl group ": "delete set show billing",
+        "pointsmanctl group b": "billing",
+        "pointsmanctl group del": "delete",
+        "pointsmanctl group delete ": "billing",
+        "pointsmanctl group --que": "--queues",
+        "pointsmanctl group billing --que": "--queues",
         "pointsmanctl messages peek o": "orders",
         "pointsmanctl messages send o": "orders",
         "pointsmanctl producers o": "orders",
@@ -103,7 +110,7 @@ async def test_completion_is_silent_when_servers_fail_or_options_are_wrong() -> 
     async with refused_addr() as dead, silent_listener() as silent:
         found = await completions(
             "pointsmanctl route ",
-            f"pointsmanctl --namesrv {silent} group ",
+            f"pointsmanctl --namesrv {silent} group b",
             "pointsmanctl --tls-ca /does/not/exist route ",
             namesrv=dead,
         )

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 from redis.asyncio import Redis
 
 from pointsman.clock import SystemClock
+from pointsman.daemon.access.access_settings import Grant
 from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import Command
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_agent.core.queue import QueueKey
+from tests.kit.access_tokens import TokenFolder
 from tests.kit.agent.group_clients import reads
 from tests.kit.agent.in_route import WholeAgent
 from tests.kit.broker.rocketmq.fake_broker import Answer
 from tests.kit.ctl.both_brokers import BothBrokers, both_brokers
-from tests.kit.ctl.command import Ended
+from tests.kit.ctl.command import Ended, ctl
 from tests.kit.ctl.fleet import Fleet, a_fleet
 from tests.kit.ctl.keys import undocumented_keys
 from tests.kit.history.rows import rows_in
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
 from tests.kit.waiting import eventually
 
 GROUP, RETRY, DLQ = "billing", "%RETRY%billing", "%DLQ%billing"
@@ -267,3 +274,45 @@ async def test_without_a_terminal_both_need_yes(fleet: Fleet) -> None:
     assert made.code == 2
     assert "Delete group billing with 1 offset? No terminal for the confirmation: add --yes" in made.err
     assert (await fleet.ctl("group", "set", GROUP)).code == 2
+
+
+GRANTS = (
+    Grant(identity="red", role="broker", cluster="c1", broker_name="red"),
+    Grant(identity="shop", role="client"),
+    Grant(identity="cashier", role="client", group=GROUP),
+    Grant(identity="other", role="client", group="other"),
+    Grant(identity="guest", role="viewer"),
+    Grant(identity="ops", role="admin"),
+)
+
+
+async def test_who_may_not_record_the_change_changes_nothing(tmp_path: Path) -> None:
+    """At the name server; the agent's own grants have their test with the agent."""
+    tokens = TokenFolder(tmp_path, *(grant.identity for grant in GRANTS))
+    async with running_name_server(access=tokens.settings(*GRANTS)) as server:
+        agent = WholeAgent("red", broker_id=0, clock=SystemClock(), name_servers=[server.addr], warm_up=0.0)
+        await agent.start()
+        try:
+            async with grpc.aio.insecure_channel(server.addr) as channel:
+                request = wire.registration(wire.topic("orders"), who=agent.identity, agent_addr=agent.addr)
+                await RegistrationServiceStub(channel).RegisterBroker(request, metadata=tokens.header("red"))
+            codes: dict[str, tuple[int | None, int | None]] = {}
+            for who in tokens.tokens:
+                commit(agent)
+                file = tmp_path / who
+                file.write_text(tokens.tokens[who])
+                run = partial(ctl, "--namesrv", server.addr, "--token-file", str(file), "group", "delete", GROUP)
+                shown, made = await run("--dry-run"), await run("--yes")
+                codes[who] = shown.code, made.code
+                assert ("rejected by" in made.err) is bool(made.code), made
+                assert agent.offsets.groups() == ([GROUP] if made.code else [])
+        finally:
+            await agent.stop()
+    assert codes == {
+        "red": (0, 1),
+        "shop": (0, 0),
+        "cashier": (0, 0),
+        "other": (0, 1),
+        "guest": (0, 1),
+        "ops": (0, 0),
+    }
