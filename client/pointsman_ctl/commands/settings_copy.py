@@ -18,7 +18,7 @@ from google.protobuf.duration_pb2 import Duration
 from rich.console import RenderableType
 from rich.text import Text
 
-from pointsman.names import name_problem, printable, text_problem
+from pointsman.names import printable, registered_name_problem, text_problem
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.json_document import Document
 from pointsman.wire.operator_texts import counted
@@ -131,7 +131,7 @@ def _setting(row: object) -> tuple[Key, StoredSetting]:
     if not (isinstance(name, list) and len(name) == KINDS[kind] and all(isinstance(part, str) for part in name)):
         raise ValueError(f".name must be a list of {KINDS[kind]} strings for {kind}, got {name!r}")
     for part in name[:1] if kind == "MAINTENANCE" and not name[1] else name:
-        if problem := name_problem(part):
+        if problem := registered_name_problem(part):
             raise ValueError(f".name: {part!r} {problem}")
     return (kind, *name), StoredSetting(_value(kind, row.get("value", "")), _ends_at(row.get("endsAt")))
 

@@ -9,9 +9,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 
 from pointsman.daemon.access.access_settings import Grant
+from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman_namesrv.app import NameServerApp
 from tests.kit.access_tokens import TokenFolder
 from tests.kit.ctl.command import Ended, ctl
@@ -212,6 +215,26 @@ async def test_keys_are_copied_from_one_server_and_the_source_is_left_out(
     assert (await at(new, "maintenance", "list")).out.endswith("no maintenance window is open\n")
     assert alone.code == 2
     assert f"{old.addr} is the only name server listed" in alone.err
+
+
+async def test_names_of_rocketmqs_brokers_and_lists_of_name_servers_are_copied(
+    old: NameServerApp, new: NameServerApp
+) -> None:
+    for app in (old, new):
+        who = wire.identity("mq-1.example", addr="10.0.0.9:10911")
+        await register_at(app.addr, "orders", who=who)
+    assert (await at(old, "nsaddr", "set", "ns1:9876", "ns2:9876", "--yes")).code == 0
+    wiped = await at(old, "-o", "json", "kv", "list")
+    async with grpc.aio.insecure_channel(old.addr) as channel:
+        request = admin.SetWritePermRequest(cluster="c1", broker_name="mq-1.example", by="ops")
+        await AdminServiceStub(channel).SetWritePerm(request)
+
+    made = await at(new, "settings", "restore", "--from", old.addr, "--yes")
+
+    assert any(entry["value"] == "ns1:9876;ns2:9876" for entry in wiped.document["nodes"][0]["entries"])
+    assert (made.code, made.err) == (0, "")
+    assert "wiped permission c1/mq-1.example" in made.out
+    assert await equal(old, new)
 
 
 async def test_hidden_topics_are_named_and_not_copied(tmp_path: Path, new: NameServerApp) -> None:

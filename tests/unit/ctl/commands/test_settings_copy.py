@@ -30,7 +30,7 @@ def test_what_is_written_is_read_again() -> None:
         ("KV", "LIMITS", "orders"): Setting("ä\n", None),
         ("GUARD", "c1"): Setting("OFF", 90.0),
         ("MAINTENANCE", "c1", ""): Setting("racks", 3_600.0),
-        ("WIPED_PERMISSION", "c1", "broker-a"): Setting("", None),
+        ("WIPED_PERMISSION", "c1", "mq-1.example"): Setting("", None),
         ("HIDDEN_TOPIC", "c1", "broker-a", "orders"): Setting("", None),
     }
     held = stored(settings, now=NOW)
