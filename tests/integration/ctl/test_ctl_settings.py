@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
@@ -15,9 +16,11 @@ import pytest
 from pointsman.daemon.access.access_settings import Grant
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
+from pointsman_ctl.commands import settings_copy
+from pointsman_ctl.servers.name_servers import Key, PointsmanNameServer, Setting
 from pointsman_namesrv.app import NameServerApp
 from tests.kit.access_tokens import TokenFolder
-from tests.kit.ctl.command import Ended, ctl
+from tests.kit.ctl.command import Ended, ctl, running_ctl
 from tests.kit.ctl.keys import undocumented_keys
 from tests.kit.history.rows import rows_in
 from tests.kit.name_server import wire
@@ -160,6 +163,32 @@ async def test_a_rejected_setting_keeps_no_other_from_being_set_and_the_same_com
     assert second.code == 0, second.err
     assert second.out.endswith(f"{empty.addr}: 2 settings set\n")
     assert same
+
+
+async def test_an_interrupted_restore_is_finished_by_the_same_command(
+    old: NameServerApp, new: NameServerApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("--namesrv", new.addr, "settings", "restore", "--from", old.addr, "--yes")
+    call, calls, is_third = settings_copy._set, list[object](), asyncio.Event()
+
+    async def two_and_no_third(server: PointsmanNameServer, key: Key, setting: Setting, **how: Any) -> None:
+        calls.append(key)
+        if len(calls) > 2:
+            is_third.set()
+            await asyncio.Event().wait()
+        await call(server, key, setting, **how)
+
+    monkeypatch.setattr(settings_copy, "_set", two_and_no_third)
+    async with running_ctl(*command) as running:
+        await asyncio.wait_for(is_third.wait(), 30)
+        interrupted = await running.interrupted()
+    monkeypatch.setattr(settings_copy, "_set", call)
+    again = await ctl(*command)
+
+    assert interrupted.code == 130
+    assert again.code == 0, again.err
+    assert again.out.endswith(f"{new.addr}: 3 settings set\n")
+    assert await equal(old, new)
 
 
 async def test_a_server_that_is_down_keeps_no_other_from_being_set(old: NameServerApp, new: NameServerApp) -> None:
