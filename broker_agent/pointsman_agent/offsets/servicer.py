@@ -114,10 +114,21 @@ class OffsetServicer:
         )
         check_group(peer.caller, request.group)
         self._refuse_until_loaded()
-        found = self._offsets.get(request.group, to_queues(request.queues), pending_only=request.pending_only)
-        epochs = [(OffsetKey(request.group, *queue), self._offsets.epoch(request.group, queue)) for queue in found]
-        self._loads.loaded(epochs, peer.addr, now=utc_millis(self._clock))
-        return wire.GetOffsetsResponse(offsets=self._to_messages(request.group, found))
+        group, queues = request.group, to_queues(request.queues)
+        found = self._offsets.get(group, queues, pending_only=request.pending_only)
+        if request.pending_only:
+            return wire.GetOffsetsResponse(offsets=self._to_messages(group, found))
+        epochs = {queue: epoch for queue in queues if (epoch := self._offsets.epoch(group, queue))}
+        keys = ((OffsetKey(group, *queue), epoch) for queue, epoch in epochs.items())
+        self._loads.loaded(keys, peer.addr, now=utc_millis(self._clock))
+        return wire.GetOffsetsResponse(
+            offsets=self._to_messages(group, found),
+            uncommitted=[
+                wire.QueueOffset(topic=queue.topic, queue_id=queue.queue_id, epoch=epoch)
+                for queue, epoch in epochs.items()
+                if queue not in found
+            ],
+        )
 
     def begin_topics(self, request: wire.BeginTopicsRequest, peer: Peer) -> wire.BeginTopicsResponse:
         """See offset_service.proto. A moment in the future, by this machine's clock, counts as now."""

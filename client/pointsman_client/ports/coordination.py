@@ -133,7 +133,8 @@ class LoadedOffsets:
     lower: Mapping[MessageQueue, int] = field(default_factory=dict)
     """The master's lower offsets of queues where ``offsets`` has a slave's; used if the master lacks messages."""
     epochs: Mapping[MessageQueue, int] = field(default_factory=dict)
-    """When an operator reset these offsets; a queue without one was not reset."""
+    """When an operator reset these offsets; a queue without one was not reset. A queue without an offset may have one:
+    its offset was removed since."""
 
 
 @dataclass(frozen=True, slots=True)

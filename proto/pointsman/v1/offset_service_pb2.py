@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pointsman/v1/offset_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\\\n\x0bQueueOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x12\n\x05\x65poch\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x08\n\x06_epoch\"`\n\x14\x43ommitOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12*\n\x07offsets\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\x12\r\n\x05reset\x18\x03 \x01(\x08\"@\n\x15\x43ommitOffsetsResponse\x12\'\n\x04kept\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\"c\n\x11GetOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12)\n\x06queues\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\x12\x14\n\x0cpending_only\x18\x03 \x01(\x08\"@\n\x12GetOffsetsResponse\x12*\n\x07offsets\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\"R\n\nTopicBegin\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x35\n\x11\x66irst_consumed_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"M\n\x12\x42\x65ginTopicsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12(\n\x06topics\x18\x02 \x03(\x0b\x32\x18.pointsman.v1.TopicBegin\"?\n\x13\x42\x65ginTopicsResponse\x12(\n\x06topics\x18\x01 \x03(\x0b\x32\x18.pointsman.v1.TopicBegin\"J\n\x12ListOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"t\n\rQueueProgress\x12\r\n\x05group\x18\x01 \x01(\t\x12,\n\tcommitted\x18\x02 \x01(\x0b\x32\x19.pointsman.v1.QueueOffset\x12\x17\n\nmax_offset\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_max_offset\"\x90\x01\n\x13ListOffsetsResponse\x12-\n\x08progress\x18\x01 \x03(\x0b\x32\x1b.pointsman.v1.QueueProgress\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x31\n\x0e\x64urable_within\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"7\n\x17ListTopicOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"\xa9\x01\n\x10TopicQueueOffset\x12\x10\n\x08queue_id\x18\x01 \x01(\r\x12\x16\n\tcommitted\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x17\n\nmin_offset\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x17\n\nmax_offset\x18\x05 \x01(\x04H\x02\x88\x01\x01\x42\x0c\n\n_committedB\r\n\x0b_min_offsetB\r\n\x0b_max_offset\"a\n\x18ListTopicOffsetsResponse\x12.\n\x06queues\x18\x01 \x03(\x0b\x32\x1e.pointsman.v1.TopicQueueOffset\x12\x15\n\rstore_problem\x18\x02 \x01(\t\"R\n\nQueueReset\x12\x10\n\x08queue_id\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x15\n\x08\x65xpected\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x0b\n\t_expected\"i\n\x13ResetOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12(\n\x06queues\x18\x03 \x03(\x0b\x32\x18.pointsman.v1.QueueReset\x12\n\n\x02\x62y\x18\x04 \x01(\t\"B\n\x14ResetOffsetsResponse\x12*\n\x07offsets\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\"1\n\x14\x44\x65leteOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t\"-\n\x15\x44\x65leteOffsetsResponse\x12\x14\n\x0coffset_count\x18\x01 \x01(\r2\xf6\x04\n\rOffsetService\x12X\n\rCommitOffsets\x12\".pointsman.v1.CommitOffsetsRequest\x1a#.pointsman.v1.CommitOffsetsResponse\x12O\n\nGetOffsets\x12\x1f.pointsman.v1.GetOffsetsRequest\x1a .pointsman.v1.GetOffsetsResponse\x12R\n\x0b\x42\x65ginTopics\x12 .pointsman.v1.BeginTopicsRequest\x1a!.pointsman.v1.BeginTopicsResponse\x12R\n\x0bListOffsets\x12 .pointsman.v1.ListOffsetsRequest\x1a!.pointsman.v1.ListOffsetsResponse\x12\x61\n\x10ListTopicOffsets\x12%.pointsman.v1.ListTopicOffsetsRequest\x1a&.pointsman.v1.ListTopicOffsetsResponse\x12U\n\x0cResetOffsets\x12!.pointsman.v1.ResetOffsetsRequest\x1a\".pointsman.v1.ResetOffsetsResponse\x12X\n\rDeleteOffsets\x12\".pointsman.v1.DeleteOffsetsRequest\x1a#.pointsman.v1.DeleteOffsetsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pointsman/v1/offset_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\\\n\x0bQueueOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x12\n\x05\x65poch\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x08\n\x06_epoch\"`\n\x14\x43ommitOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12*\n\x07offsets\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\x12\r\n\x05reset\x18\x03 \x01(\x08\"@\n\x15\x43ommitOffsetsResponse\x12\'\n\x04kept\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\"c\n\x11GetOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12)\n\x06queues\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\x12\x14\n\x0cpending_only\x18\x03 \x01(\x08\"p\n\x12GetOffsetsResponse\x12*\n\x07offsets\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\x12.\n\x0buncommitted\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\"R\n\nTopicBegin\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x35\n\x11\x66irst_consumed_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"M\n\x12\x42\x65ginTopicsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12(\n\x06topics\x18\x02 \x03(\x0b\x32\x18.pointsman.v1.TopicBegin\"?\n\x13\x42\x65ginTopicsResponse\x12(\n\x06topics\x18\x01 \x03(\x0b\x32\x18.pointsman.v1.TopicBegin\"J\n\x12ListOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"t\n\rQueueProgress\x12\r\n\x05group\x18\x01 \x01(\t\x12,\n\tcommitted\x18\x02 \x01(\x0b\x32\x19.pointsman.v1.QueueOffset\x12\x17\n\nmax_offset\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_max_offset\"\x90\x01\n\x13ListOffsetsResponse\x12-\n\x08progress\x18\x01 \x03(\x0b\x32\x1b.pointsman.v1.QueueProgress\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x31\n\x0e\x64urable_within\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"7\n\x17ListTopicOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"\xa9\x01\n\x10TopicQueueOffset\x12\x10\n\x08queue_id\x18\x01 \x01(\r\x12\x16\n\tcommitted\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x17\n\nmin_offset\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x17\n\nmax_offset\x18\x05 \x01(\x04H\x02\x88\x01\x01\x42\x0c\n\n_committedB\r\n\x0b_min_offsetB\r\n\x0b_max_offset\"a\n\x18ListTopicOffsetsResponse\x12.\n\x06queues\x18\x01 \x03(\x0b\x32\x1e.pointsman.v1.TopicQueueOffset\x12\x15\n\rstore_problem\x18\x02 \x01(\t\"R\n\nQueueReset\x12\x10\n\x08queue_id\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x15\n\x08\x65xpected\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x0b\n\t_expected\"i\n\x13ResetOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12(\n\x06queues\x18\x03 \x03(\x0b\x32\x18.pointsman.v1.QueueReset\x12\n\n\x02\x62y\x18\x04 \x01(\t\"B\n\x14ResetOffsetsResponse\x12*\n\x07offsets\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\"1\n\x14\x44\x65leteOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t\"-\n\x15\x44\x65leteOffsetsResponse\x12\x14\n\x0coffset_count\x18\x01 \x01(\r2\xf6\x04\n\rOffsetService\x12X\n\rCommitOffsets\x12\".pointsman.v1.CommitOffsetsRequest\x1a#.pointsman.v1.CommitOffsetsResponse\x12O\n\nGetOffsets\x12\x1f.pointsman.v1.GetOffsetsRequest\x1a .pointsman.v1.GetOffsetsResponse\x12R\n\x0b\x42\x65ginTopics\x12 .pointsman.v1.BeginTopicsRequest\x1a!.pointsman.v1.BeginTopicsResponse\x12R\n\x0bListOffsets\x12 .pointsman.v1.ListOffsetsRequest\x1a!.pointsman.v1.ListOffsetsResponse\x12\x61\n\x10ListTopicOffsets\x12%.pointsman.v1.ListTopicOffsetsRequest\x1a&.pointsman.v1.ListTopicOffsetsResponse\x12U\n\x0cResetOffsets\x12!.pointsman.v1.ResetOffsetsRequest\x1a\".pointsman.v1.ResetOffsetsResponse\x12X\n\rDeleteOffsets\x12\".pointsman.v1.DeleteOffsetsRequest\x1a#.pointsman.v1.DeleteOffsetsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,35 +42,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETOFFSETSREQUEST']._serialized_start=374
   _globals['_GETOFFSETSREQUEST']._serialized_end=473
   _globals['_GETOFFSETSRESPONSE']._serialized_start=475
-  _globals['_GETOFFSETSRESPONSE']._serialized_end=539
-  _globals['_TOPICBEGIN']._serialized_start=541
-  _globals['_TOPICBEGIN']._serialized_end=623
-  _globals['_BEGINTOPICSREQUEST']._serialized_start=625
-  _globals['_BEGINTOPICSREQUEST']._serialized_end=702
-  _globals['_BEGINTOPICSRESPONSE']._serialized_start=704
-  _globals['_BEGINTOPICSRESPONSE']._serialized_end=767
-  _globals['_LISTOFFSETSREQUEST']._serialized_start=769
-  _globals['_LISTOFFSETSREQUEST']._serialized_end=843
-  _globals['_QUEUEPROGRESS']._serialized_start=845
-  _globals['_QUEUEPROGRESS']._serialized_end=961
-  _globals['_LISTOFFSETSRESPONSE']._serialized_start=964
-  _globals['_LISTOFFSETSRESPONSE']._serialized_end=1108
-  _globals['_LISTTOPICOFFSETSREQUEST']._serialized_start=1110
-  _globals['_LISTTOPICOFFSETSREQUEST']._serialized_end=1165
-  _globals['_TOPICQUEUEOFFSET']._serialized_start=1168
-  _globals['_TOPICQUEUEOFFSET']._serialized_end=1337
-  _globals['_LISTTOPICOFFSETSRESPONSE']._serialized_start=1339
-  _globals['_LISTTOPICOFFSETSRESPONSE']._serialized_end=1436
-  _globals['_QUEUERESET']._serialized_start=1438
-  _globals['_QUEUERESET']._serialized_end=1520
-  _globals['_RESETOFFSETSREQUEST']._serialized_start=1522
-  _globals['_RESETOFFSETSREQUEST']._serialized_end=1627
-  _globals['_RESETOFFSETSRESPONSE']._serialized_start=1629
-  _globals['_RESETOFFSETSRESPONSE']._serialized_end=1695
-  _globals['_DELETEOFFSETSREQUEST']._serialized_start=1697
-  _globals['_DELETEOFFSETSREQUEST']._serialized_end=1746
-  _globals['_DELETEOFFSETSRESPONSE']._serialized_start=1748
-  _globals['_DELETEOFFSETSRESPONSE']._serialized_end=1793
-  _globals['_OFFSETSERVICE']._serialized_start=1796
-  _globals['_OFFSETSERVICE']._serialized_end=2426
+  _globals['_GETOFFSETSRESPONSE']._serialized_end=587
+  _globals['_TOPICBEGIN']._serialized_start=589
+  _globals['_TOPICBEGIN']._serialized_end=671
+  _globals['_BEGINTOPICSREQUEST']._serialized_start=673
+  _globals['_BEGINTOPICSREQUEST']._serialized_end=750
+  _globals['_BEGINTOPICSRESPONSE']._serialized_start=752
+  _globals['_BEGINTOPICSRESPONSE']._serialized_end=815
+  _globals['_LISTOFFSETSREQUEST']._serialized_start=817
+  _globals['_LISTOFFSETSREQUEST']._serialized_end=891
+  _globals['_QUEUEPROGRESS']._serialized_start=893
+  _globals['_QUEUEPROGRESS']._serialized_end=1009
+  _globals['_LISTOFFSETSRESPONSE']._serialized_start=1012
+  _globals['_LISTOFFSETSRESPONSE']._serialized_end=1156
+  _globals['_LISTTOPICOFFSETSREQUEST']._serialized_start=1158
+  _globals['_LISTTOPICOFFSETSREQUEST']._serialized_end=1213
+  _globals['_TOPICQUEUEOFFSET']._serialized_start=1216
+  _globals['_TOPICQUEUEOFFSET']._serialized_end=1385
+  _globals['_LISTTOPICOFFSETSRESPONSE']._serialized_start=1387
+  _globals['_LISTTOPICOFFSETSRESPONSE']._serialized_end=1484
+  _globals['_QUEUERESET']._serialized_start=1486
+  _globals['_QUEUERESET']._serialized_end=1568
+  _globals['_RESETOFFSETSREQUEST']._serialized_start=1570
+  _globals['_RESETOFFSETSREQUEST']._serialized_end=1675
+  _globals['_RESETOFFSETSRESPONSE']._serialized_start=1677
+  _globals['_RESETOFFSETSRESPONSE']._serialized_end=1743
+  _globals['_DELETEOFFSETSREQUEST']._serialized_start=1745
+  _globals['_DELETEOFFSETSREQUEST']._serialized_end=1794
+  _globals['_DELETEOFFSETSRESPONSE']._serialized_start=1796
+  _globals['_DELETEOFFSETSRESPONSE']._serialized_end=1841
+  _globals['_OFFSETSERVICE']._serialized_start=1844
+  _globals['_OFFSETSERVICE']._serialized_end=2474
 # @@protoc_insertion_point(module_scope)

@@ -161,18 +161,26 @@ class GetOffsetsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OFFSETS_FIELD_NUMBER: _builtins.int
+    UNCOMMITTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueOffset]:
         """The committed ones of the requested queues."""
+
+    @_builtins.property
+    def uncommitted(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueOffset]:
+        """Requested queues without an offset that have an epoch, because theirs was removed after a reset: the first commit
+        has this epoch. `offset` is not set.
+        """
 
     def __init__(
         self,
         *,
         offsets: _abc.Iterable[Global___QueueOffset] | None = ...,
+        uncommitted: _abc.Iterable[Global___QueueOffset] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets", "uncommitted", b"uncommitted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

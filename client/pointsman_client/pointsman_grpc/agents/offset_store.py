@@ -72,8 +72,10 @@ class AgentOffsetStore:
             query_other_agents(self._brokers, self._links, queues, query_pending),
         )
         found: dict[MessageQueue, wire.QueueOffset] = {}
+        epochs: dict[MessageQueue, int] = {}
         for _, part, response in responses.given:
             found.update(_of_queues(part, response.offsets))
+            epochs.update((queue, each.epoch) for queue, each in _of_queues(part, response.uncommitted))
         lower: dict[MessageQueue, int] = {}
         for _, part, response in pending.given:
             for queue, stored in _of_queues(part, response.offsets):
@@ -83,7 +85,7 @@ class AgentOffsetStore:
                     if held is not None:
                         lower.setdefault(queue, held.offset)
         offsets = {queue: stored.offset for queue, stored in found.items()}
-        epochs = {queue: stored.epoch for queue, stored in found.items() if stored.epoch}
+        epochs |= {queue: stored.epoch for queue, stored in found.items() if stored.epoch}
         return LoadedOffsets(offsets, responses.failed, lower, epochs)
 
     async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:

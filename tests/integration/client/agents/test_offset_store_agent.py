@@ -55,6 +55,23 @@ async def test_offsets_that_were_committed_are_loaded_and_others_are_absent(
         assert await store_of(routes).load([a0, b0, *queues_of("a", 1)]) == LoadedOffsets({a0: 7, b0: 2**64 - 1}, {})
 
 
+async def test_a_group_whose_offsets_were_removed_after_a_reset_begins_and_commits_as_a_new_one(
+    clock: ManualClock, store_of: StoreOf
+) -> None:
+    async with consumer_agents("a", clock=clock) as (a,):
+        routes = Routes(a.data())
+        (a0,) = queues_of("a", 0)
+        key = QueueKey("orders", 0)
+        epoch = a.offsets.reset("g", {key: 9}, now=5_000)[key]
+        a.offsets.delete("g")
+        store: OffsetStore = store_of(routes)
+        loaded = await store.load([a0])
+        assert loaded == LoadedOffsets({}, {}, {}, {a0: epoch})
+        for offset in (3, 4):
+            assert await store.commit({a0: offset}, epochs=loaded.epochs) == {}
+        assert held(a) == {0: 4}
+
+
 async def test_what_an_agent_is_known_to_have_is_not_committed_again(clock: ManualClock, store_of: StoreOf) -> None:
     async with consumer_agents("a", clock=clock) as (a,):
         store = store_of(Routes(a.data()))
