@@ -93,7 +93,13 @@ class Traffic:
 
 @asynccontextmanager
 async def traffic(folder: Path, source: str) -> AsyncIterator[Traffic]:
-    plan = BrokerPlan("broker-a", topics={"held": 1}, topic_source=source, agent_port=free_port())
+    plan = BrokerPlan(
+        "broker-a",
+        topics={"held": 1},
+        topic_source=source,
+        is_writable=source == "toml",
+        agent_port=free_port(),
+    )
     async with (
         real_name_server(folder / "namesrv") as server,
         redis_broker(folder / "a", plan, [server.addr]) as broker,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,8 +68,8 @@ from pointsman_ctl.servers.topic_brokers import (
 
 PERMS: Mapping[str, int] = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}
 RETRY_SECONDS = 0.2
-MAX_RECORDED = 20
-"""Brokers whose settings the history has; of more it has the number."""
+MAX_RECORDED_BYTES = 4_000
+"""Of the settings of all brokers, in JSON; of more brokers the history has the number."""
 
 Found = tuple[HeldTopic, Sequence[TopicGroup]]
 
@@ -518,7 +519,8 @@ def _record(plan: TopicPlan, what: str, undo: str) -> admin.RecordChangeRequest:
 
     def value(of: Callable[[TopicChange], TopicSettings | None]) -> Value:
         texts = {each.broker: str(of(each) or "none") for each in plan.changes}
-        return ParseDict(texts if len(texts) <= MAX_RECORDED else {"brokers": len(texts)}, Value())
+        fits = len(json.dumps(texts)) <= MAX_RECORDED_BYTES
+        return ParseDict(texts if fits else {"brokers": len(texts)}, Value())
 
     return admin.RecordChangeRequest(
         what=f"topic {plan.topic}: {what[0].lower()}{what[1:]}"[:256],

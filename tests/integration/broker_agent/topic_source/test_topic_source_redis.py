@@ -256,3 +256,48 @@ async def test_a_read_or_a_probe_that_is_cancelled_at_any_step_leaves_no_connect
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
     gc.collect()  # a connection that was not closed warns
+
+
+# --- limits by operators --------------------------------------------------------------------------------------
+
+
+async def test_limits_hold_for_the_topics_that_have_streams_and_a_change_is_another_version(
+    redis: RedisProcess,
+) -> None:
+    await add(redis, [*(f"orders:queue:{number}" for number in range(4)), "bills:queue:1", "gone:queue:0"])
+    source = source_of(redis)
+    first = await source.read()
+    await redis.command(
+        "HSET", "pointsman:topics", "orders", "4 2 6", "bills", "1 1 4", "gone", "0 0 6", "new", "1 1 6"
+    )
+
+    limited = await source.read()
+
+    assert limited.topics == (TopicConfig("bills", 1, 1, 4), TopicConfig("orders", 4, 2, 6))
+    assert limited.data_version != first.data_version
+    assert await source.read() is limited
+    await redis.command("DEL", "pointsman:topics")
+    assert await source.read() == first
+
+
+async def test_a_limit_that_is_not_ours_changes_nothing(redis: RedisProcess) -> None:
+    await add(redis, ["orders:queue:0", "bills:queue:0"])
+    await redis.command("HSET", "pointsman:topics", "orders", "many", "bills", "\N{SNOWMAN}")
+    assert queue_nums(await source_of(redis).read()) == {"orders": 1, "bills": 1}
+
+
+async def test_more_limits_than_topics_are_refused(redis: RedisProcess) -> None:
+    await add(redis, ["orders:queue:0"])
+    await redis.command("HSET", "pointsman:topics", "a", "1 1 6", "b", "1 1 6", "c", "1 1 6")
+    assert "pointsman:topics has more than topics.max_topics (2) fields" in await problem(
+        source_of(redis, max_topics=2)
+    )
+
+
+async def test_an_account_that_cannot_read_limits_finds_the_streams(redis: RedisProcess) -> None:
+    """As one that an operator set for an older agent."""
+    await add(redis, ["orders:queue:0", "orders:queue:1"])
+    await redis.command("HSET", "pointsman:topics", "orders", "1 1 6")
+    await redis.command("ACL", "SETUSER", "narrow", "on", ">secret", "~*:queue:*", "+scan", "+auth")
+    source = source_of(redis, username="narrow", password="secret")
+    assert queue_nums(await source.read()) == {"orders": 2}

@@ -52,7 +52,9 @@ class BrokerPlan:
     """Of its member lists: 0, since no agent ran before it."""
     probe_seconds: float = 0.2
     topic_source: str = "toml"
-    """``toml``, whose file operators may change, or ``redis``, without ``topics``."""
+    """``toml`` with ``topics``, or ``redis`` without."""
+    is_writable: bool = False
+    """Whether operators may change the topics of the file."""
 
 
 @asynccontextmanager
@@ -79,12 +81,9 @@ def agent_config(plan: BrokerPlan, addr: str, name_servers: Sequence[str]) -> Ag
         name_servers=NameServersSection(addrs=tuple(name_servers)),
         heartbeat=HeartbeatSection(interval_seconds=1.0, expiry_seconds=10.0),
         probe=ProbeSection(kind="redis", interval_seconds=plan.probe_seconds),
-        topics=TopicsSection(
-            source=plan.topic_source,
-            check_interval_seconds=0.5,
-            topic=topics if plan.topic_source == "toml" else (),
-            writable=plan.topic_source == "toml",
-        ),
+        topics=TopicsSection(source="redis", check_interval_seconds=0.5)
+        if plan.topic_source == "redis"
+        else TopicsSection(source="toml", topic=topics, writable=plan.is_writable),
         rpc=RpcSection(listen=f"127.0.0.1:{plan.agent_port}", grace_seconds=1.0),
         groups=GroupsSection(warm_up_seconds=plan.warm_up_seconds),
         offsets=OffsetsSection(flush_interval_seconds=0.1),
