@@ -119,13 +119,14 @@ async def measure() -> dict[str, Walk]:
             "unary heartbeat": await Walk(*NAME_SERVER).of(lambda: heartbeat(beat)),
             "RocketMQ query": await _rocketmq_query(server),
             "watch's change": await _watched_change(channel, clock, generation),
-            "history row": await _history_row(clock),
         }
         producer = await stack.enter_async_context(Producer([server.addr], transport=MemoryTransport))
         message = Message("topic-0", b"4711")
         for _ in range(8):  # each of the topic's queues has had a message
             await producer.send(message)
-        return {**walks, "send": await Walk(*CLIENT).of(lambda: producer.send(message))}
+        walks["send"] = await Walk(*CLIENT).of(lambda: producer.send(message))
+    # While a loaded machine writes a row late, the tasks of a name server would run beside it.
+    return {**walks, "history row": await _history_row(clock)}
 
 
 async def _rocketmq_query(server: NameServerApp) -> Walk:
