@@ -55,20 +55,18 @@ def _built(config: AgentConfig, file: Path | None, flags: Mapping[str, object]) 
         import pointsman_agent.offsets.redis_store  # noqa: F401, PLC0415  # fails early if the package is missing
     if config.topics.broker_conf:
         _compare_with_broker_conf(config)
+    # Both before the streams: they name the package that is missing.
+    probe = build_probe(config, clock=clock, registry=metrics.registry)
+    topic_source = build_topic_source(
+        config, clock=clock, file=file, environment=os.environ, flags=flags, on_skipped=source_metrics.set_skipped
+    )
     streams = build_streams(config, clock=clock)
     return Agent(
         config,
-        probe=build_probe(config, clock=clock, registry=metrics.registry),
+        probe=probe,
         clock=clock,
         version=__version__,
-        topic_source=build_topic_source(
-            config,
-            clock=clock,
-            file=file,
-            environment=os.environ,
-            flags=flags,
-            on_skipped=source_metrics.set_skipped,
-        ),
+        topic_source=topic_source,
         topic_writer=build_topic_writer(config, streams, clock=clock, file=file, environment=os.environ, flags=flags),
         streams=streams,
         metrics=metrics,

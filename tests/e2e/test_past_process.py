@@ -79,7 +79,9 @@ async def test_the_past_is_the_same_before_and_after_a_kill_and_beside_one_that_
     both = await moment()
     await evict(first, "broker-a")
     await evict(second, "broker-a")
+    # An answer may lack the rows of the last second.
     await eventually(lambda: all(one.events("UNREGISTERED") for one in (first, second)))
+    await eventually(lambda: len(third.events("REGISTERED")) == 2)
     one_left = await moment()
     asked = (("route", "orders"), ("why", "broker-a"))
     questions = [(*words, "--at", at) for at in (both, one_left) for words in asked]

@@ -7,6 +7,7 @@ Refusal (``wire/refusals.py``, with those of both daemons)
 ├── PinRefused         PIN_REFUSED          a queue of this group cannot be pinned, at least by its present members
 ├── ResetRefused       RESET_REFUSED        offsets of this group cannot be reset so now
 ├── NotStored          NOT_STORED           it is in effect, but not stored: a crash of this agent would undo it
+├── GroupInUse         GROUP_IN_USE         the group has members, which would commit again
 ├── HeldByOther        HELD_BY_OTHER        another client or operator holds what the call would change
 ├── TopicUnwritable    TOPIC_UNWRITABLE     the topic source cannot be changed here
 ├── QueueInUse         QUEUE_IN_USE         a queue that the topic still has would be removed

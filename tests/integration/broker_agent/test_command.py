@@ -162,7 +162,7 @@ def test_every_configuration_error_is_listed_and_the_exit_code_is_2(
 
     for arguments in (["--config", file], ["config", "check", "--config", file]):
         code, out, err = run_here(capsys, *arguments)
-        assert (code, out) == (2, "")
+        assert (code, out) == (2, ""), err
         named = {line.split(": ")[1] for line in err.splitlines()}
         assert named == {
             "broker.colour",
@@ -197,7 +197,7 @@ async def test_a_redis_probe_without_the_redis_package_is_one_clear_line(tmp_pat
 
     code, out, err = await run("--config", file, prelude="import sys; sys.modules['redis'] = None")
 
-    assert (code, out) == (2, "")
+    assert (code, out) == (2, ""), err
     assert (
         err == "pointsman-agent: a probe of kind redis needs the redis package: pip install 'pointsman-agent[redis]'\n"
     )

@@ -8,7 +8,7 @@ import random
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -86,6 +86,16 @@ _BITS = {
 # --- messages -------------------------------------------------------------------------------------------------
 
 
+def _fill(table: Any, field: FieldDescriptor, keys: Sequence[str]) -> None:
+    """Fill a map from texts to texts, or to messages without a value."""
+    values_are_messages = field.message_type.fields_by_name["value"].message_type is not None
+    for key in keys:
+        if values_are_messages:
+            table[key].SetInParent()
+        else:
+            table[key] = key
+
+
 def path(method: MethodDescriptor) -> str:
     """As gRPC names it."""
     return f"/{method.containing_service.full_name}/{method.name}"
@@ -99,7 +109,7 @@ def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int = 4) -> Message
         if draw(st.integers(0, 3)) == 0 or (field.message_type and not depth):
             continue
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            getattr(message, field.name).update(draw(st.dictionaries(_texts(), _texts(), max_size=3)))
+            _fill(getattr(message, field.name), field, draw(st.lists(_texts(), max_size=3)))
         elif field.is_repeated:
             values = draw(st.lists(_value(field, depth), max_size=3))
             getattr(message, field.name).extend(values)

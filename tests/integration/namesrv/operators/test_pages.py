@@ -147,9 +147,18 @@ async def test_every_link_leads_to_a_page_and_every_command_is_one(server: NameS
             commands[parsed(unescape(line))[0]] += 1
     kinds = {re.sub(r"^(/\w+/).*|\?.*", r"\1", path) for path in seen}
     assert kinds >= {"/", "/brokers/", "/topics", "/topics/", "/groups", "/events", "/changes", "/connected"}
-    assert {"brokers", "why", "topics", "route", "queues", "groups", "group", "offsets", "locks", "doctor"} <= set(
-        commands
-    )
+    assert {
+        "brokers",
+        "why",
+        "topics",
+        "route",
+        "queues",
+        "groups",
+        "group show",
+        "offsets show",
+        "locks",
+        "doctor",
+    } <= set(commands)
     assert len(seen) > 40
 
 
