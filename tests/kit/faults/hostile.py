@@ -88,7 +88,9 @@ _BITS = {
 
 def _fill(table: Any, field: FieldDescriptor, keys: Sequence[str]) -> None:
     """Fill a map from texts to texts, or to messages without a value."""
-    values_are_messages = field.message_type.fields_by_name["value"].message_type is not None
+    entry = field.message_type
+    assert entry is not None
+    values_are_messages = entry.fields_by_name["value"].message_type is not None
     for key in keys:
         if values_are_messages:
             table[key].SetInParent()
