@@ -332,16 +332,19 @@ async def test_status_measures_what_arrives(on_redis: Fleet) -> None:
     fleet = on_redis
     await fleet.broker("a", orders=2)
 
+    is_over = False
+
     async def write() -> None:
-        while True:
+        while not is_over:
             await fleet.add(1, 1)
             await asyncio.sleep(0.01)
 
-    writing = asyncio.create_task(write())
-    try:
-        (broker,) = (await fleet.json("topic", "status", "orders"))["brokers"]
-    finally:
-        writing.cancel()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(write())
+        try:
+            (broker,) = (await fleet.json("topic", "status", "orders"))["brokers"]
+        finally:
+            is_over = True
     still, busy = broker["queues"]
     assert (still["putRate"], still["maxOffset"], still["lastWriteAt"]) == (0.0, 0, None)
     assert busy["putRate"] > 1
