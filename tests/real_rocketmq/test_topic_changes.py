@@ -51,18 +51,16 @@ class Brokers:
         rows = ended.document["offsets"] if ended.code == 0 else []
         return sum(row["committedOffset"] for row in rows if not row["topic"].startswith("%"))
 
-    def route(self, topic: str) -> tuple[int, int, int]:
-        """Read and write queues and permission, as mqadmin reads them from the name servers."""
+    def route(self, topic: str) -> list[int]:
+        """Read and write queues and permission, as mqadmin reads them from the name servers; empty: no route."""
         printed = self.mq.admin("topicRoute", "-t", topic)
         # Not JSON: broker ids are keys without quotes.
-        read, write, perm = (
-            int(re.findall(rf'"{field}":(\d+)', printed)[0]) for field in ("readQueueNums", "writeQueueNums", "perm")
-        )
-        return read, write, perm
+        fields = [re.findall(rf'"{name}":(\d+)', printed) for name in ("readQueueNums", "writeQueueNums", "perm")]
+        return [int(values[0]) for values in fields if values]
 
     async def reads(self, topic: str, wanted: tuple[int, int, int]) -> None:
         """Wait until mqadmin reads this route: brokers register in the background."""
-        await eventually(lambda: self.route(topic) == wanted, seconds=60)
+        await eventually(lambda: self.route(topic) == list(wanted), seconds=60)
 
     def queue_ends(self, topic: str) -> dict[int, tuple[int, int]]:
         """First and last offset of each queue, as mqadmin reads them from the broker."""
