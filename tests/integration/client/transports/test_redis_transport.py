@@ -363,8 +363,7 @@ async def test_after_a_timeout_the_next_call_has_a_new_connection(brokers: Redis
             await pull(transport, proxy.addr, 0, timeout_seconds=0.2)
         assert (await send(transport, proxy.addr, "c")).queue_offsets == (1,)
         assert len((await pull(transport, proxy.addr, 0)).messages) == 2
-        # Two at first, and one after each timeout; a loaded machine may need more than 0.2 s to open one.
-        assert 4 <= proxy.connections <= 6
+        assert proxy.connections == 4
         await transport.close()
 
 
