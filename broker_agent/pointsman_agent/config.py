@@ -132,7 +132,10 @@ class NameServersSection:
             yield f"addrs: {len(self.addrs)} are given, at most {MAX_NAME_SERVERS} are allowed"
         yield from _addr_list("addrs", self.addrs)
         yield from fault("dns", self.dns, addr_problem(self.dns) if self.dns else None)
-        yield from fault("url", self.url, _url_problem(self.url) if self.url else None)
+        if "@" in self.url:  # its value is not shown: it may be a password
+            yield "url: must not have a user name or password"
+        else:
+            yield from fault("url", self.url, _url_problem(self.url) if self.url else None)
         yield from outside("refresh_seconds", self.refresh_seconds, 0.05, 3_600.0)
 
 
@@ -146,7 +149,7 @@ def _url_problem(url: str) -> str | None:
         return f"is not a URL: {error}"
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
         return "must be http://HOST:PORT/PATH or https://HOST:PORT/PATH"
-    return "must not have a user name or password" if "@" in parts.netloc else None
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,3 +161,38 @@ def test_bounds_are_inside(tmp_path: Path) -> None:
     }
 
     assert faults(tmp_path, edges) == []
+
+
+LIST = "http://ns1:8080/rocketmq/nsaddr"
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("ns1:8080/rocketmq/nsaddr", "must be http://HOST:PORT/PATH"),
+        ("file:///etc/passwd", "must be http://HOST:PORT/PATH"),
+        ("http://ns1:0/x", "must be http://HOST:PORT/PATH"),
+        ("http://ns1:port/x", "is not a URL"),
+        ("http://me:secret@ns1/x", "must not have a user name or password"),
+    ],
+)
+def test_the_address_of_a_list_is_a_url_without_a_password(tmp_path: Path, url: str, problem: str) -> None:
+    [found] = faults(tmp_path, {"name_servers": {"addrs": "[]", "url": f'"{url}"'}})
+    assert found.startswith("name_servers.url: ")
+    assert problem in found
+    assert "secret" not in found
+
+
+def test_a_list_in_plaintext_gets_no_token_sent_to_servers_that_are_not_verified(tmp_path: Path) -> None:
+    token, credentials = tmp_path / "token", {"token_file": f'"{tmp_path / "token"}"'}
+    token.write_text("t0ken")
+    of_list = {"name_servers": {"addrs": "[]", "url": f'"{LIST}"'}}
+    [found] = faults(tmp_path, {**of_list, "credentials": credentials})
+    assert found.startswith(f"name_servers.url: '{LIST}' is not encrypted")
+    assert faults(tmp_path, {**of_list, "credentials": {**credentials, "tls": "true"}}) == []
+    over_tls = {"name_servers": {"addrs": "[]", "url": f'"{LIST.replace("http", "https")}"'}}
+    assert faults(tmp_path, {**over_tls, "credentials": credentials}) == []
+    assert faults(tmp_path, of_list) == []
+    assert faults(tmp_path, {"name_servers": {"url": f'"{LIST}"'}}) == [
+        "name_servers.url: addrs is also set; set only one of addrs, dns, file and url"
+    ]
