@@ -423,7 +423,9 @@ class NameServerApp:
         )
         routes = RouteServicer(core, self.responses, hub, lifecycle=lifecycle, clock=clock, metrics=metrics)
         history = Path(config.history.directory) if config.history.enabled else None
-        past = PastWorkerLink(history, node=node, clock=clock, metrics=PastMetrics(metrics.registry))
+        past = PastWorkerLink(
+            history, node=node, clock=clock, metrics=PastMetrics(metrics.registry), write_now=recorder.write_now
+        )
         questions = PastQuestions(clock)
         live_queues = LiveQueueQueries(core, self.live_queues, clock=clock, metrics=metrics, node=node)
         admin = AdminServicer(
@@ -437,6 +439,7 @@ class NameServerApp:
             settings=settings,
             administration=Administration(core, hidden_namespaces=config.history.hide_kv),
             past=PastQueries(past, questions, clock=clock, node=node),
+            write_now=recorder.write_now,
         )
         peers = PeerComparison(config.peers, admin, core=core, boot=self._boot, clock=clock, metrics=metrics)
         fleet = Fleet(

@@ -84,7 +84,8 @@ def record_change(invocation: Invocation, record: admin.RecordChangeRequest, *, 
     recorded = invocation.query_every(send)
     without = [each.addr for each in recorded if each.response is not None and not each.response.in_history]
     if without:
-        invocation.warn("NOT_IN_HISTORY", f"{', '.join(without)}: the history is off, so the change is not in it")
+        problem = "the history is off or cannot be written, so the change is not in it"
+        invocation.warn("NOT_IN_HISTORY", f"{', '.join(without)}: {problem}")
     return recorded
 
 

@@ -89,8 +89,18 @@ class PastUnreadable(Refusal):
 class PastWorkerLink:
     """Asks the worker. ``directory``: of the history; None: there is none."""
 
-    def __init__(self, directory: Path | None, *, node: str, clock: Clock, metrics: PastMetrics) -> None:
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        node: str,
+        clock: Clock,
+        metrics: PastMetrics,
+        write_now: Callable[[], object],
+    ) -> None:
+        """``write_now`` writes what is recorded, and not in the history yet; it blocks."""
         self._directory = directory
+        self._write_now = write_now
         self._node = node
         self._clock = clock
         self._metrics = metrics
@@ -109,6 +119,7 @@ class PastWorkerLink:
             raise HistoryOff
         try:
             async with self._turns.turn(asker):
+                await asyncio.to_thread(self._write_now)
                 return await self._asked(question)
         except NoRoom:
             self._count(question, "refused")

@@ -25,6 +25,8 @@ from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.slices import THREAD_PAUSE_SECONDS
 
 SYNC_SECONDS = 1.0
+WRITE_SECONDS = 1.0
+"""Longest wait for rows that someone needs on the disk now."""
 QUEUE_BYTES = 64 * 1024 * 1024
 
 log = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ class Recorder:
         self._lost = 0
         self._refusal = ""
         self._stopping = threading.Event()
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._write, args=(files,), name="history", daemon=True)
 
     @property
@@ -123,12 +126,20 @@ class Recorder:
                 self._metrics.history_dropped.labels("disk" if self._refusal else "queue_full").inc(rows)
         self._show_queue()
 
+    def write_now(self) -> bool:
+        """Write what is queued; return whether it is on the disk. Any thread; blocks for WRITE_SECONDS at most."""
+        if not self._thread.is_alive() or self.is_refused:
+            return not self._waiting.rows
+        self._wake.set()
+        return self._waiting.wait_until_done(timeout=WRITE_SECONDS)
+
     def stop(self, *, timeout: float) -> bool:
         """Write what is queued and close the file; return whether that was done within ``timeout`` seconds."""
         if not self._thread.is_alive():
             return True
         began = self._clock.monotonic()
         self._stopping.set()
+        self._wake.set()
         self._thread.join(timeout)
         if self._closed_files is not None:
             self._closed_files.stop(timeout=max(0.0, timeout - (self._clock.monotonic() - began)))
@@ -140,7 +151,9 @@ class Recorder:
         stopping = False
         while not stopping:
             self._run_closed_files()
-            stopping = self._stopping.wait(SYNC_SECONDS)
+            self._wake.wait(SYNC_SECONDS)
+            self._wake.clear()
+            stopping = self._stopping.is_set()
             while batch := self._waiting.take():
                 if not self._write_batch(files, batch):
                     break

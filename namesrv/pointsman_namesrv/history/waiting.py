@@ -28,6 +28,9 @@ class WaitingRecords:
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
+        self._some_done = threading.Condition(self._lock)
+        self._put = self._done = 0
+        """Records ever put, and done: in the same order."""
         self._records: deque[Waiting] = deque()
         self.rows = 0
         """Rows in the queue, those in the writer's hands included."""
@@ -51,6 +54,7 @@ class WaitingRecords:
             if not (fits or not self.rows or (reserved and rows <= self._max_rows + RESERVED_ROWS)):
                 return False
             self._records.append(entry)
+            self._put += 1
             self.rows, self.bytes = rows, size
         return True
 
@@ -70,6 +74,14 @@ class WaitingRecords:
         with self._lock:
             self.rows -= sum(entry.record.rows for entry in batch)
             self.bytes -= sum(entry.weight for entry in batch)
+            self._done += len(batch)
+            self._some_done.notify_all()
+
+    def wait_until_done(self, *, timeout: float) -> bool:
+        """Wait for the records that are in the queue now; return whether they were done within ``timeout`` seconds."""
+        with self._some_done:
+            put = self._put
+            return self._some_done.wait_for(lambda: self._done >= put, timeout)
 
     def give_back(self, batch: list[Waiting]) -> None:
         """Return a batch that was taken to its place in the queue."""

@@ -6,7 +6,8 @@ that it is given here, first the check, then the change with its events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypedDict, TypeVar
@@ -60,10 +61,13 @@ class AdminServicer(Inspection):
         settings: SettingsKeeper,
         administration: Administration,
         past: PastQueries,
+        write_now: Callable[[], bool],
     ) -> None:
+        """``write_now`` writes what ``record`` took to the disk, and returns whether that was possible; it blocks."""
         super().__init__(core, recent, hub, live_queues=live_queues, clock=clock, node=node)
         self._administration = administration
         self._record = record
+        self._write_now = write_now
         self._settings = settings
         self.get_past_route = past.get_past_route
         self.get_past_broker = past.get_past_broker
@@ -222,16 +226,21 @@ class AdminServicer(Inspection):
         self._record(_signed(done.events, who))
         return wire.EvictBrokerResponse(identity=broker_codec.to_identity(done.identity))
 
-    def record_change(
+    async def record_change(
         self, request: wire.RecordChangeRequest, caller: Caller | None = None
     ) -> wire.RecordChangeResponse:
-        """Record a change that an operator makes at brokers. A client with grants for groups changes only these."""
+        """Record a change that an operator makes at brokers: it is on the disk before it is made.
+
+        A client with grants for groups changes only these.
+        """
         if request.group:
             check_group(caller, request.group)
         who = author(request.by, caller)
         change = admin_codec.broker_data_change(request)
         self._record(_signed((change.event(by=who.name),), who))
-        return wire.RecordChangeResponse(node=self._node.name, in_history=self._node.config().history.enabled)
+        is_written = await asyncio.to_thread(self._write_now)
+        in_history = is_written and self._node.config().history.enabled
+        return wire.RecordChangeResponse(node=self._node.name, in_history=in_history)
 
     def _recorded(self, change: ChangeT, who: Author) -> ChangeT:
         """Record the events of a change in the step that makes it: its caller may have been cancelled."""

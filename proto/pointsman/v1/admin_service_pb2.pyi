@@ -2440,7 +2440,7 @@ class RecordChangeResponse(_message.Message):
     node: _builtins.str
     """Node name of the responding server."""
     in_history: _builtins.bool
-    """Whether it has a history: false, only the events of this run have the change."""
+    """Whether its history has the change, on the disk: false, only the events of this run have it."""
     def __init__(
         self,
         *,

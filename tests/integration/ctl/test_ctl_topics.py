@@ -40,7 +40,7 @@ from tests.kit.agent.group_clients import Consumer, reads
 from tests.kit.broker.redis.process import RedisProcess, redis_process
 from tests.kit.ctl.command import Ended, ctl, running_ctl
 from tests.kit.name_server.in_process import running_name_server
-from tests.kit.waiting import eventually, read_until
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.redis
 
@@ -179,8 +179,9 @@ async def test_a_change_is_recorded_with_what_was_and_how_to_undo_it(fleet: Flee
     assert [each["inHistory"] for each in changed["recorded"]] == [True]
     (server,) = changed["servers"]
     assert (server["changed"], server["broker"]) == (True, "c1/a")
-    recorded = await read_until(lambda: fleet.done("changes"), lambda ended: "give topic orders 8 queues" in ended.out)
-    assert "ann" in recorded.out
+    recorded = (await fleet.done("changes")).out
+    assert "give topic orders 8 queues" in recorded
+    assert "ann" in recorded
     again = await fleet.json("topic", "alter", "orders", "--queues", "8", "--yes")
     assert (again["recorded"], again["servers"]) == ([], [])
 

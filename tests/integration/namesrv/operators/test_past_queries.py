@@ -18,7 +18,6 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.error_details import read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.history.past_worker_link import MAX_WAITING
-from tests.kit.history.rows import rows_in
 from tests.kit.name_server import wire
 from tests.kit.name_server.peer import Peer, serving
 from tests.kit.refusal import refusal_of
@@ -67,11 +66,10 @@ async def test_a_question_against_the_rules_names_the_field(
     assert (refusal.status, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, [field])
 
 
-async def test_a_page_continues_where_the_last_one_ended(served: Served, tmp_path: Path) -> None:
+async def test_a_page_continues_where_the_last_one_ended(served: Served) -> None:
     _, peer = served
     for number in range(7):
         await peer.admin.PutKv(admin.PutKvRequest(namespace="n", key="k", value=str(number), by="ann"))
-    await eventually(lambda: len([row for row in rows_in(tmp_path) if row["event"] == "KV_CHANGED"]) == 7)
 
     request, found = admin.ListChangesRequest(page_size=3), list[str]()
     while True:
@@ -84,12 +82,11 @@ async def test_a_page_continues_where_the_last_one_ended(served: Served, tmp_pat
     assert found == ["6", "5", "4", "3", "2", "1", "0"]
 
 
-async def test_an_unset_old_value_is_null_and_an_unknown_one_absent(served: Served, tmp_path: Path) -> None:
+async def test_an_unset_old_value_is_null_and_an_unknown_one_absent(served: Served) -> None:
     _, peer = served
     await peer.register("orders", who=wire.identity("broker-a"))
     await peer.admin.PutKv(admin.PutKvRequest(namespace="n", key="k", value="1", by="ann"))
     await peer.admin.EvictBroker(admin.EvictBrokerRequest(cluster="c1", broker_name="broker-a", by="ann"))
-    await eventually(lambda: any(row["event"] == "UNREGISTERED" for row in rows_in(tmp_path)))
 
     evicted, put = (await peer.admin.ListChanges(admin.ListChangesRequest())).changes
 

@@ -32,6 +32,10 @@ ZOE = Asker("zoe", "zoe")
 QUESTION = {"kind": "broker", "broker_name": "a", "at": moment(60).isoformat(), "limit": 10}
 
 
+def nothing_waits() -> None:
+    pass
+
+
 @pytest.fixture
 def registry() -> CollectorRegistry:
     return CollectorRegistry()
@@ -42,7 +46,9 @@ async def link(tmp_path: Path, registry: CollectorRegistry) -> AsyncIterator[Pas
     server = NameServer().start(moment(0))
     server.say("REGISTERED", moment(1), broker("a"))
     write_own_files(tmp_path, server.rows)
-    link = PastWorkerLink(tmp_path, node="ns1:9876", clock=SystemClock(), metrics=PastMetrics(registry))
+    link = PastWorkerLink(
+        tmp_path, node="ns1:9876", clock=SystemClock(), metrics=PastMetrics(registry), write_now=nothing_waits
+    )
     yield link
     await link.stop()
 
@@ -172,7 +178,9 @@ async def test_closed_files_are_indexed_before_the_first_question_and_after_a_wo
     def indexes() -> int:
         return len(list((tmp_path / "index").rglob("*.json")))
 
-    link = PastWorkerLink(tmp_path, node="ns1:9876", clock=clock, metrics=PastMetrics(registry))
+    link = PastWorkerLink(
+        tmp_path, node="ns1:9876", clock=clock, metrics=PastMetrics(registry), write_now=nothing_waits
+    )
     write_own_files(tmp_path, NameServer(boot_id="b2").start(moment(86_500)).rows, is_open=False)
     async with running(link.run(until_read)):
         await clock.advance(3 * past_worker_link.IDLE_SECONDS)
@@ -195,7 +203,9 @@ async def test_a_malformed_question_is_a_failure_and_no_end(link: PastWorkerLink
 
 
 async def test_without_a_history_it_says_so(registry: CollectorRegistry) -> None:
-    link = PastWorkerLink(None, node="ns1:9876", clock=SystemClock(), metrics=PastMetrics(registry))
+    link = PastWorkerLink(
+        None, node="ns1:9876", clock=SystemClock(), metrics=PastMetrics(registry), write_now=nothing_waits
+    )
     with pytest.raises(HistoryOff, match="records no history"):
         await link.ask(QUESTION, ZOE)
     assert starts(registry) == 0

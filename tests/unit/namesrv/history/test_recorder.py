@@ -215,6 +215,22 @@ def test_a_guard_that_is_on_for_too_long_is_an_error_in_the_log(
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
+def test_what_is_needed_now_is_on_the_disk_before_the_next_round(
+    monkeypatch: pytest.MonkeyPatch, clock: ManualClock, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(recording, "SYNC_SECONDS", 600.0)
+    writing = recorder(clock, tmp_path)
+    writing.record([broker_event()])
+    assert not writing.write_now(), "it has not been started"
+    writing.start()
+    for rows in (2, 3):
+        writing.record([broker_event()])
+        assert writing.write_now()
+        assert len(rows_in(tmp_path)) == rows
+    assert writing.write_now(), "nothing waits"
+    assert writing.stop(timeout=20)
+
+
 def test_written_bytes_are_counted_and_each_sync_measured(clock: ManualClock, tmp_path: Path) -> None:
     writing = recorder(clock, tmp_path)
     writing.record([broker_event()] * 3)
