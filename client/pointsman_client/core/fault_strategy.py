@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
 from pointsman_client.core.message_queue import MessageQueue
@@ -77,31 +78,45 @@ class Isolation:
     """Latency of the last send."""
 
 
+class NewIsolation(NamedTuple):
+    """What a send did to its broker."""
+
+    seconds: float
+    was_available: bool
+    """False: it was isolated already."""
+
+
 class LatencyFaultTolerance:
     """The fault table of one producer. A broker without an entry is available and reachable."""
 
     def __init__(self, rules: FaultRules = NEWER_FAULT_RULES) -> None:
         self.rules = rules
         self._items: dict[BrokerKey, _FaultItem] = {}
+        self._all_available_at = -inf
+        """Not before the end of any isolation."""
 
     def update(
         self, broker: BrokerKey, *, topic: str, latency_seconds: float, isolation: bool, reachable: bool, now: float
-    ) -> float:
-        """Record the result of a send; return the seconds of isolation that it causes, 0 if it changes nothing."""
+    ) -> NewIsolation | None:
+        """Record the result of a send; return the isolation that it causes, None if it changes nothing."""
         counted = self.rules.isolation_latency_seconds if isolation else latency_seconds
         seconds = self.rules.not_available_for(counted)
         item = self._items.get(broker)
         if item is None:
             item = self._items[broker] = _FaultItem(topic, latency_seconds, now, reachable, now)
         item.topic, item.latency_seconds, item.reachable = topic, latency_seconds, reachable
-        available_at = now + seconds
-        if self.rules.later_success_clears:
-            item.available_at = available_at
-            return seconds
-        if seconds <= 0 or available_at <= item.available_at:
-            return 0.0
+        available_at, was = now + seconds, item.available_at
+        if not self.rules.later_success_clears and (seconds <= 0 or available_at <= was):
+            return None
         item.available_at = available_at
-        return seconds
+        if seconds <= 0:
+            return None
+        self._all_available_at = max(self._all_available_at, available_at)
+        return NewIsolation(seconds, was_available=now >= was)
+
+    def are_all_available(self, *, now: float) -> bool:
+        """Whether no broker can be isolated; False: one was, and may be."""
+        return now >= self._all_available_at
 
     def is_available(self, broker: BrokerKey, *, now: float) -> bool:
         """Whether the broker is not isolated. It may be unreachable all the same."""
@@ -167,12 +182,8 @@ class LatencyFaultTolerance:
         )
 
 
-class Choice(NamedTuple):
-    """The selected queue, and the brokers skipped for it."""
-
-    queue: MessageQueue
-    skipped: tuple[BrokerKey, ...] = ()
-    """Isolated brokers whose turn it was."""
+Choice = tuple[MessageQueue, tuple[BrokerKey, ...]]
+"""The selected queue, and the isolated brokers whose turn it was."""
 
 
 class PublishInfo:
@@ -226,8 +237,10 @@ class QueueSelector:
         faults = self._faults
         if faults is None:
             queue, _ = info.next_of(lambda broker: broker != last_broker)
-            return Choice(queue or info.next())
-
+            return queue or info.next(), ()
+        avoids_last = last_broker is not None and not faults.rules.picks_from_better_half
+        if faults.are_all_available(now=now) and not avoids_last:
+            return info.next(), ()
         is_available = partial(faults.is_available, now=now)
         if faults.rules.picks_from_better_half:
             return self._select_as_4_9(info, faults, is_available, now=now)
@@ -239,8 +252,8 @@ class QueueSelector:
         if queue is None:
             queue, skipped = info.next_of(lambda broker: broker != last_broker and faults.is_reachable(broker))
         if queue is None:
-            return Choice(info.next())
-        return Choice(queue, tuple([broker for broker in skipped if not is_available(broker)]))
+            return info.next(), ()
+        return queue, tuple([broker for broker in skipped if not is_available(broker)])
 
     def _select_as_4_9(
         self,
@@ -252,8 +265,8 @@ class QueueSelector:
     ) -> Choice:
         queue, skipped = info.next_of(is_available)
         if queue is not None:
-            return Choice(queue, skipped)
+            return queue, skipped
         picked = faults.pick_at_least_one(info.brokers, turn=self._turn, now=now)
         self._turn += 1
         queue, skipped = info.next_of(lambda broker: broker == picked)
-        return Choice(queue or info.next(), skipped)
+        return queue or info.next(), skipped

@@ -95,15 +95,8 @@ class Message:
                 raise InvalidMessageError(
                     "keys", key, "must hold str without spaces and control characters, none empty"
                 )
-        properties: object = self.properties
-        # The usual classes first: the check of an abstract class is slow.
-        if not isinstance(properties, (MappingProxyType, dict, Mapping)):
-            raise InvalidMessageError("properties", properties, "must be a mapping of str to str", of_type=True)
-        for name, value in properties.items():
-            if not _is_text(name):
-                raise InvalidMessageError("properties", name, "must have names without control characters, none empty")
-            if not is_utf8(value):
-                raise InvalidMessageError(f"properties[{name!r}]", value, "must be a str that UTF-8 can encode")
+        if self.properties is not NO_PROPERTIES:
+            _check_properties(self.properties)
         if self.deliver_at is not None:
             _check_deliver_at(self.deliver_at)
 
@@ -184,6 +177,17 @@ class OutgoingMessage(NamedTuple):
     """Of a dead letter: the last error of its listener."""
 
 
+def _check_properties(properties: object) -> None:
+    # The usual classes first: the check of an abstract class is slow.
+    if not isinstance(properties, (MappingProxyType, dict, Mapping)):
+        raise InvalidMessageError("properties", properties, "must be a mapping of str to str", of_type=True)
+    for name, value in properties.items():
+        if not _is_text(name):
+            raise InvalidMessageError("properties", name, "must have names without control characters, none empty")
+        if not is_utf8(value):
+            raise InvalidMessageError(f"properties[{name!r}]", value, "must be a str that UTF-8 can encode")
+
+
 def _check_deliver_at(at: object) -> None:
     if not isinstance(at, datetime):
         raise InvalidMessageError("deliver_at", at, "must be a datetime or None", of_type=True)
@@ -218,13 +222,15 @@ def check_batch(messages: Sequence[Message], *, max_message_size: int) -> None:
     given: object = messages
     if not isinstance(given, (list, Sequence)) or not given:  # list first: the check of an abstract class is slow
         raise InvalidMessageError("messages", given, "must be a list with at least one message")
+    topic = ""
     for message in messages:
         each: object = message
         if not isinstance(each, Message):
             raise InvalidMessageError("message", each, "must be a Message", of_type=True)
         message.check()
-        if message.topic != messages[0].topic:
-            raise InvalidMessageError("topic", message.topic, f"differs from {messages[0].topic!r} in the same batch")
+        topic = topic or message.topic
+        if message.topic != topic:
+            raise InvalidMessageError("topic", message.topic, f"differs from {topic!r} in the same batch")
         size += message.size
     if size > max_message_size:
-        raise MessageTooLargeError(messages[0].topic, size, max_message_size)
+        raise MessageTooLargeError(topic, size, max_message_size)

@@ -62,6 +62,7 @@ class Outcome:
     """Whether another attempt may follow, if one is left."""
 
 
+_SEND_OK = SendStatus.SEND_OK  # to look a member of an enumeration up takes longer than to compare it
 _STORED = Outcome(isolation=False, reachable=True, try_again=False)
 
 
@@ -75,7 +76,7 @@ class OutcomeRules:
 
     def of_status(self, status: SendStatus, mode: SendMode) -> Outcome:
         """Return the outcome of an attempt whose message the broker stored."""
-        if status is SendStatus.SEND_OK:
+        if status is _SEND_OK:
             return _STORED
         again = self.retry_another_broker_when_not_store_ok and mode is SendMode.SYNC
         return Outcome(isolation=False, reachable=True, try_again=again)

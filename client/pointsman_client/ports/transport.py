@@ -194,8 +194,15 @@ async def response_of(
             return await call
     except PointsmanError:
         raise
-    except TimeoutError as error:
-        raise BrokerTimeoutError(addr, f"no response within {timeout_seconds:.3g} s") from error
-    except Exception as error:  # of foreign code: treated as a rejection
-        message = f"the transport raised {error!r}"
-        raise BrokerRefusedError(addr, ResponseCode.SYSTEM_ERROR, message) from error
+    except Exception as error:
+        raise broker_error(addr, error, timeout_seconds=timeout_seconds) from error
+
+
+def broker_error(addr: str, error: Exception, *, timeout_seconds: float) -> PointsmanError:
+    """Return what :func:`response_of` raises for an exception of a transport."""
+    if isinstance(error, PointsmanError):
+        return error
+    if isinstance(error, TimeoutError):
+        return BrokerTimeoutError(addr, f"no response within {timeout_seconds:.3g} s")
+    # Of foreign code: treated as a rejection.
+    return BrokerRefusedError(addr, ResponseCode.SYSTEM_ERROR, f"the transport raised {error!r}")

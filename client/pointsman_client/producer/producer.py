@@ -295,10 +295,7 @@ class Producer:
         random_bits, now = self._rng.getrandbits, self._clock.utc_now()
         return [
             OutgoingMessage(
-                message,
-                f"{random_bits(128) & _UUID_RANDOM | _UUID_VERSION_4:032x}",
-                now,
-                due_at=message.deliver_at,
+                message, "%032x" % (random_bits(128) & _UUID_RANDOM | _UUID_VERSION_4), now, 0, message.deliver_at
             )
             for message in messages
         ]
@@ -346,10 +343,7 @@ class Producer:
         return (await self._counted([outgoing], send))[0]
 
     async def _counted(
-        self,
-        messages: Sequence[OutgoingMessage],
-        send: SendMessages,
-        without_status: str = PARKED,
+        self, messages: Sequence[OutgoingMessage], send: SendMessages, without_status: str = PARKED
     ) -> tuple[SendResult, ...]:
         began_at = self._clock.monotonic()
         outcome, tries = CANCELLED, 0
@@ -390,18 +384,17 @@ class _InFlight:
         self._tasks: set[asyncio.Task[SendResult]] = set()
         self._bytes = 0
         self._number = 0
-        self._none = asyncio.Event()
-        self._none.set()
+        self._none: asyncio.Event | None = None
+        """Set when the last one ends; None: :meth:`close` does not wait for it."""
 
     def began(self) -> None:
         """Count a send until :meth:`ended`."""
         self._number += 1
-        self._none.clear()
 
     def ended(self) -> None:
         """Count it no longer."""
         self._number -= 1
-        if not self._number:
+        if self._none is not None and not self._number:
             self._none.set()
 
     def check_limits(self, size: int) -> None:
@@ -418,6 +411,9 @@ class _InFlight:
 
     async def close(self, *, timeout_seconds: float) -> None:
         """Wait for sends in flight, at most ``timeout_seconds``; then cancel those that no caller awaits."""
+        self._none = asyncio.Event()
+        if not self._number:
+            self._none.set()
         none = asyncio.create_task(self._none.wait(), name="pointsman-no-send-in-flight")
         _, late = await asyncio.wait([none, *self._tasks], timeout=timeout_seconds)
         await finish_tasks([*late], timeout_seconds=0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pointsman_client.aio import end_tasks, start_task
@@ -28,7 +28,14 @@ from pointsman_client.errors import (
     TopicNotFoundError,
 )
 from pointsman_client.ownership import Resources
-from pointsman_client.ports.transport import ChecksMessages, CreatesTopics, SendReceipt, SendsOneWay, response_of
+from pointsman_client.ports.transport import (
+    ChecksMessages,
+    CreatesTopics,
+    SendReceipt,
+    SendsOneWay,
+    broker_error,
+    response_of,
+)
 from pointsman_client.producer.fault_recovery import FaultDetector, RouteRefresher, describe_isolations
 from pointsman_client.producer.new_topics import NewTopics
 from pointsman_client.producer.producer_options import ProducerOptions
@@ -45,13 +52,8 @@ UNCONFIRMED = "UNCONFIRMED"
 NO_MASTER_ADDR = "the route has no address of its master"
 
 
-class Attempt(NamedTuple):
-    """Result of an attempt: a receipt, or the failure."""
-
-    queue: MessageQueue
-    receipt: SendReceipt | None
-    failed: FailedTry | None
-    try_again: bool
+Attempt = tuple[SendReceipt | FailedTry, bool]
+"""Result of an attempt, and whether another one may follow. A plain tuple: there is one for each message."""
 
 
 class Sent(NamedTuple):
@@ -63,9 +65,9 @@ class Sent(NamedTuple):
 
     def results(self, messages: Sequence[OutgoingMessage]) -> tuple[SendResult, ...]:
         """Return the result of each message."""
-        offsets = zip(messages, self.receipt.queue_offsets, strict=True)
-        status, tries = self.receipt.status, self.tries
-        return tuple([SendResult(each.message_id, self.queue, offset, status, tries) for each, offset in offsets])
+        queue, (status, offsets), tries = self
+        pairs = zip(messages, offsets, strict=True)
+        return tuple([SendResult(each.message_id, queue, offset, status, tries) for each, offset in pairs])
 
 
 class Sender:
@@ -94,12 +96,12 @@ class Sender:
             retry_another_broker_when_not_store_ok=options.retry_another_broker_when_not_store_ok,
             start_detector_enable=options.start_detector_enable,
         )
-        self._infos: dict[str, PublishInfo] = {}
-        self._tries_of = {
+        self._most_tries = {
             SendMode.SYNC: 1 + options.retry_times_when_send_failed,
             SendMode.ASYNC: 1 + options.retry_times_when_send_async_failed,
             SendMode.ONEWAY: 1,
         }
+        self._infos: dict[str, PublishInfo] = {}
         self._refresher = RouteRefresher(resources.client.refresh, clock=resources.clock)
         self._detector_tasks: list[asyncio.Task[None]] = []
         self._end_description = resources.client.attach_description(
@@ -138,21 +140,22 @@ class Sender:
         failed: list[FailedTry] = []
         sent: Sent | None = None
         last_broker: BrokerKey | None = None
-        most = self._options.send_msg_max_timeout_per_request_seconds
-        most_tries = tries_left = self._tries_of[mode]
+        most, most_tries, tries = self._options.send_msg_max_timeout_per_request_seconds, self._most_tries[mode], 0
         info = await self.publish_info(topic, deadline)
-        while tries_left and (left := deadline - (now := self._clock.monotonic())) > 0:
-            tries_left -= 1
-            queue = self._select(info, last_broker, now)
-            seconds = min(left, most) if most is not None and tries_left else left
-            attempt = await self._try(queue, messages, mode=mode, timeout_seconds=seconds)
-            last_broker = queue.broker_key
-            if attempt.receipt is not None:
-                sent = Sent(queue, attempt.receipt, most_tries - tries_left)
-            elif attempt.failed is not None:
-                failed.append(attempt.failed)
-            if not attempt.try_again:
+        while tries < most_tries and (left := deadline - (now := self._clock.monotonic())) > 0:
+            tries += 1
+            queue, skipped = self._selector.select(info, last_broker=last_broker, now=now)
+            if skipped:
+                self._count_skipped(skipped)
+            seconds = min(left, most) if most is not None and tries < most_tries else left
+            result, may_follow = await self._try(queue, messages, mode, seconds, now)
+            if isinstance(result, SendReceipt):
+                sent = Sent(queue, result, tries)
+            else:
+                failed.append(result)
+            if not may_follow:
                 break
+            last_broker = queue.broker_key
             queues = await self.routes.newer_queues(topic, deadline)
             if queues:
                 info = self._info_of(topic, queues)
@@ -170,7 +173,9 @@ class Sender:
             return (await self.send([message], mode=SendMode.ONEWAY, deadline=deadline))[0]
         info = await self.publish_info(message.message.topic, deadline)
         began_at = self._clock.monotonic()
-        queue, left = self._select(info, None, began_at), max(0.0, deadline - began_at)
+        queue, skipped = self._selector.select(info, last_broker=None, now=began_at)
+        self._count_skipped(skipped)
+        left = max(0.0, deadline - began_at)
         addr = self._master_addr(queue.broker_key)
         try:
             if addr is None:
@@ -180,8 +185,8 @@ class Sender:
         except (InvalidInputError, ClientStateError):
             raise
         except PointsmanError as error:
-            attempt = self._failed_attempt(queue, addr, error, SendMode.ONEWAY, began_at)
-            raise self._failure(queue.topic, [attempt.failed] if attempt.failed else [], deadline) from error
+            failed, _ = self._failed_attempt(queue, addr, error, SendMode.ONEWAY, began_at)
+            raise self._failure(queue.topic, [failed], deadline) from error
         self._metrics_hook.send_tried(queue=queue, outcome=UNCONFIRMED, seconds=self._clock.monotonic() - began_at)
         return SendResult(message.message_id, queue, queue_offset=None, status=None, tries=1)
 
@@ -204,51 +209,57 @@ class Sender:
         if why is not None:
             self._refresher.request(queue.topic)
             raise QueueUnavailableError(str(queue), why)
-        left = deadline - self._clock.monotonic()
-        if left <= 0:
+        now = self._clock.monotonic()
+        if now >= deadline:
             raise self._failure(queue.topic, [], deadline)
-        attempt = await self._try(queue, messages, mode=SendMode.SYNC, timeout_seconds=left)
-        if attempt.receipt is not None:
-            return Sent(queue, attempt.receipt, 1)
-        raise self._explicit_failure(attempt, deadline)
+        result, may_follow = await self._try(queue, messages, SendMode.SYNC, deadline - now, now)
+        if isinstance(result, SendReceipt):
+            return Sent(queue, result, 1)
+        raise self._explicit_failure(queue, result, may_follow, deadline)
 
     def check(self, queue: MessageQueue, message: OutgoingMessage) -> None:
         """Raise :class:`InvalidInputError` for a message that no broker of the transport accepts."""
         if self._checks is not None:
             self._checks.check(queue, message)
 
-    def _select(self, info: PublishInfo, last_broker: BrokerKey | None, now: float) -> MessageQueue:
-        choice = self._selector.select(info, last_broker=last_broker, now=now)
-        for cluster, broker_name in choice.skipped:
+    def _count_skipped(self, brokers: Iterable[BrokerKey]) -> None:
+        for cluster, broker_name in brokers:
             self._metrics_hook.isolation_hit(cluster=cluster, broker_name=broker_name)
-        return choice.queue
 
     async def _try(
-        self, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, mode: SendMode, timeout_seconds: float
+        self,
+        queue: MessageQueue,
+        messages: Sequence[OutgoingMessage],
+        mode: SendMode,
+        timeout_seconds: float,
+        began_at: float,
     ) -> Attempt:
         """Send once and record the outcome. A failure is returned, and a route refresh requested in the background.
 
         Raises :class:`InvalidInputError` if the transport cannot carry the message, and :class:`ClientStateError`.
         """
         addr = self._master_addr(queue.broker_key)
-        began_at = self._clock.monotonic()
+        if addr is None:
+            missing = BrokerUnreachableError(queue.broker_name, NO_MASTER_ADDR)
+            return self._failed_attempt(queue, addr, missing, mode, began_at)
         try:
-            if addr is None:
-                raise BrokerUnreachableError(queue.broker_name, NO_MASTER_ADDR)
             sending = self._transport.send(addr, queue, messages, timeout_seconds=timeout_seconds)
-            receipt = await response_of(addr, sending, timeout_seconds=timeout_seconds, ends_in_time=self._ends_in_time)
+            if not self._ends_in_time:  # else there is a coroutine less for each message
+                sending = response_of(addr, sending, timeout_seconds=timeout_seconds)
+            receipt = await sending
         except (InvalidInputError, ClientStateError):
             raise
-        except PointsmanError as error:
-            return self._failed_attempt(queue, addr, error, mode, began_at)
+        except Exception as error:  # noqa: BLE001  see broker_error
+            failure = broker_error(addr, error, timeout_seconds=timeout_seconds)
+            return self._failed_attempt(queue, addr, failure, mode, began_at)
         ended_at = self._clock.monotonic()
         outcome = self._rules.of_status(receipt.status, mode)
         self._note(queue, outcome, receipt.status, ended_at - began_at, now=ended_at)
-        return Attempt(queue, receipt, None, outcome.try_again)
+        return receipt, outcome.try_again
 
     def _failed_attempt(
         self, queue: MessageQueue, addr: str | None, error: PointsmanError, mode: SendMode, began_at: float
-    ) -> Attempt:
+    ) -> tuple[FailedTry, bool]:
         ended_at = self._clock.monotonic()
         seconds = ended_at - began_at
         outcome = self._rules.of_error(error, mode, had_addr=addr is not None)
@@ -258,7 +269,7 @@ class Sender:
         self._note(queue, outcome, error.code, seconds, error, now=ended_at)
         self._refresher.request(queue.topic)
         failed = FailedTry(queue.cluster, queue.broker_name, addr or "", queue.queue_id, error, seconds)
-        return Attempt(queue, None, failed, outcome.try_again)
+        return failed, outcome.try_again
 
     def _note(
         self,
@@ -270,36 +281,35 @@ class Sender:
         *,
         now: float,
     ) -> None:
-        cluster, broker_name = broker = queue.broker_key
         self._metrics_hook.send_tried(queue=queue, outcome=label, seconds=seconds)
         if self._faults is None:
             return
-        was_available = self._faults.is_available(broker, now=now)
-        isolated_for = self._faults.update(
-            broker,
+        isolation = self._faults.update(
+            queue.broker_key,
             topic=queue.topic,
             latency_seconds=seconds,
             isolation=outcome.isolation,
             reachable=outcome.reachable,
             now=now,
         )
-        if isolated_for > 0:
-            self._metrics_hook.isolated(cluster=cluster, broker_name=broker_name, seconds=isolated_for)
-            if was_available:
-                level, why = (
-                    (logging.INFO, f"a send took {seconds:.3g} s") if error is None else (logging.WARNING, error)
-                )
-                logger.log(level, "broker %s/%s isolated for %.3g s: %s", cluster, broker_name, isolated_for, why)
+        if isolation is None:
+            return
+        cluster, broker_name = queue.broker_key
+        self._metrics_hook.isolated(cluster=cluster, broker_name=broker_name, seconds=isolation.seconds)
+        if isolation.was_available:
+            level, why = (logging.INFO, f"a send took {seconds:.3g} s") if error is None else (logging.WARNING, error)
+            logger.log(level, "broker %s/%s isolated for %.3g s: %s", cluster, broker_name, isolation.seconds, why)
 
-    def _explicit_failure(self, attempt: Attempt, deadline: float) -> PointsmanError:
-        assert attempt.failed is not None  # noqa: S101  an attempt has a receipt or a failure
+    def _explicit_failure(
+        self, queue: MessageQueue, failed: FailedTry, may_follow: bool, deadline: float
+    ) -> PointsmanError:
         error: PointsmanError
-        cause = attempt.failed.error
-        refused_for_now = isinstance(cause, BrokerRefusedError) and attempt.try_again
+        cause = failed.error
+        refused_for_now = isinstance(cause, BrokerRefusedError) and may_follow
         if isinstance(cause, BrokerUnreachableError) or refused_for_now:
-            error = QueueUnavailableError(str(attempt.queue), str(cause))
+            error = QueueUnavailableError(str(queue), str(cause))
         else:
-            error = self._failure(attempt.queue.topic, [attempt.failed], deadline)
+            error = self._failure(queue.topic, [failed], deadline)
         error.__cause__ = cause
         return error
 

@@ -31,9 +31,10 @@ def note(
     failed: bool = False,
     reachable: bool = True,
 ) -> float:
-    return faults.update(
+    isolation = faults.update(
         broker, topic="orders", latency_seconds=seconds, isolation=failed, reachable=reachable, now=now
     )
+    return 0.0 if isolation is None else isolation.seconds
 
 
 @pytest.mark.parametrize(
@@ -196,8 +197,17 @@ def test_availability_agrees_with_the_record_of_sends(
         note(faults, broker, now=now, seconds=latency, failed=isolation)
         naive.update(broker, latency=latency, isolation=isolation, now=now)
         now += pause
-        for each in (A, B):
-            assert faults.is_available(each, now=now) == naive.is_available(each, now=now)
+        available = [faults.is_available(each, now=now) for each in (A, B)]
+        assert available == [naive.is_available(each, now=now) for each in (A, B)]
+        assert all(available) or not faults.are_all_available(now=now)
+
+
+def test_when_the_last_isolation_has_ended_all_are_available() -> None:
+    faults = LatencyFaultTolerance()
+    assert faults.are_all_available(now=0.0)
+    note(faults, A, now=100.0, failed=True)
+    note(faults, B, now=101.0, seconds=0.6)
+    assert [faults.are_all_available(now=now) for now in (101.0, 109.9, 110.0)] == [False, False, True]
 
 
 NOW = 100.0
@@ -231,7 +241,7 @@ def isolated(*brokers: str, reachable: bool = True, older: bool = False) -> Late
 
 def choose(selector: QueueSelector, where: PublishInfo, *, last: str | None = None, now: float = NOW) -> str:
     last_broker = None if last is None else ("c1", last)
-    return names(selector.select(where, last_broker=last_broker, now=now).queue)[0]
+    return names(selector.select(where, last_broker=last_broker, now=now)[0])[0]
 
 
 def test_queues_are_chosen_in_turn_in_the_flattened_order() -> None:
@@ -305,17 +315,17 @@ def test_the_only_broker_is_chosen_though_it_failed_last() -> None:
 
 
 def test_each_broker_skipped_by_a_choice_is_reported_once() -> None:
-    choice = QueueSelector(isolated("a")).select(info("a:0", "a:1", "b:0"), last_broker=None, now=NOW)
+    queue, skipped = QueueSelector(isolated("a")).select(info("a:0", "a:1", "b:0"), last_broker=None, now=NOW)
 
-    assert names(choice.queue) == ["b:0"]
-    assert choice.skipped == (("c1", "a"),)
+    assert names(queue) == ["b:0"]
+    assert skipped == (("c1", "a"),)
 
 
 def test_the_broker_that_failed_last_is_not_called_isolated() -> None:
-    choice = QueueSelector(LatencyFaultTolerance()).select(info("a:0", "b:0"), last_broker=("c1", "a"), now=NOW)
+    queue, skipped = QueueSelector(LatencyFaultTolerance()).select(info("a:0", "b:0"), last_broker=("c1", "a"), now=NOW)
 
-    assert names(choice.queue) == ["b:0"]
-    assert choice.skipped == ()
+    assert names(queue) == ["b:0"]
+    assert skipped == ()
 
 
 def test_the_older_rules_do_not_avoid_the_broker_that_failed_last() -> None:
@@ -357,7 +367,7 @@ def test_a_choice_is_of_the_best_available_kind(
         )  # fmt: skip
     last_broker = None if last is None else ("c1", str(last))
 
-    chosen = QueueSelector(faults).select(where, last_broker=last_broker, now=NOW).queue.broker_key
+    chosen = QueueSelector(faults).select(where, last_broker=last_broker, now=NOW)[0].broker_key
 
     def kind(broker: tuple[str, str]) -> int:
         avoided = not older and broker == last_broker
@@ -373,6 +383,6 @@ def test_without_failures_every_queue_gets_the_same_number(sizes: list[int], rou
     all_queues = tuple(MessageQueue("orders", "c1", str(b), q) for b, size in enumerate(sizes) for q in range(size))
     where, selector = PublishInfo(all_queues, rng=random.Random(1)), QueueSelector(LatencyFaultTolerance())
 
-    chosen = Counter(selector.select(where, last_broker=None, now=NOW).queue for _ in range(rounds * len(all_queues)))
+    chosen = Counter(selector.select(where, last_broker=None, now=NOW)[0] for _ in range(rounds * len(all_queues)))
 
     assert chosen == dict.fromkeys(all_queues, rounds)
