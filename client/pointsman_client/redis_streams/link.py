@@ -1,8 +1,9 @@
 """One connection to a Redis server with pipelined requests of many callers.
 
 Replies arrive in the order of the requests. The reply to a cancelled request is read and dropped, without effect on
-other callers. After a timeout the link accepts no further requests, and closes when no caller is waiting. A command
-that was written to the socket may have been executed, even if the connection broke.
+other callers. After a timeout the link accepts no further requests, and closes when no caller is waiting. One timer
+serves the deadlines of all requests. A command that was written to the socket may have been executed, even if the
+connection broke.
 
 Built on redis-py's ``Connection``, not on its client, which waits for each response before it sends the next request.
 """
@@ -12,11 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from redis.exceptions import RedisError
 
-from pointsman_client.aio import deadline_in
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError
 from pointsman_client.redis_streams.bounded_replies import (
     BYTES_PER_REPLY,
@@ -29,6 +30,8 @@ from pointsman_client.redis_streams.refusal import ERROR_REPLIES
 CONNECTION_ERRORS = (RedisError, OSError, EOFError, ValueError, MemoryError)
 """Errors of a connection; ValueError: the server does not use RESP, or a reply is too long; MemoryError: a reply
 announces more elements than fit into the memory."""
+_TIMER_SLACK_SECONDS = 0.01
+"""Deadlines this close together are handled by one scan."""
 
 
 class ReplyLostError(BrokerTimeoutError):
@@ -52,6 +55,9 @@ class Link:
         self._unreplied: deque[_Exchange] = deque()
         self._waiting = 0
         """Number of waiting callers."""
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
         self._is_over = False
         self.ending: asyncio.Task[None] = asyncio.create_task(self._run(), name=f"pointsman-redis-{addr}")
 
@@ -62,24 +68,14 @@ class Link:
         """
         if self._is_over:
             raise BrokerUnreachableError(self.addr, "the connection was closed")
-        ends_at = deadline_in(timeout_seconds)
-        exchange = _Exchange(request, replies)
+        exchange = _Exchange(request, replies, timeout_seconds, self._loop)
         self._unwritten.append(exchange)
         self._to_write.set()
+        if exchange.ends_at < self._timer_at:
+            self._set_timer(exchange.ends_at)
         self._waiting += 1
         try:
-            async with asyncio.timeout(timeout_seconds):
-                return await exchange.outcome
-        except TimeoutError:
-            self.is_usable = False
-            if exchange.is_written:
-                raise BrokerTimeoutError(self.addr, f"no response within {timeout_seconds:g} s") from None
-            text = f"the request could not be written within {timeout_seconds:g} s"
-            raise BrokerUnreachableError(self.addr, text) from None
-        except asyncio.CancelledError:
-            # The caller may have a shorter timeout. A connection without a reply must be retired nevertheless.
-            asyncio.get_running_loop().call_at(ends_at, self._retire_if_silent, exchange)
-            raise
+            return await exchange.outcome
         finally:
             self._waiting -= 1
             self._close_when_idle()
@@ -94,9 +90,22 @@ class Link:
         self.is_usable = False
         self.ending.cancel()
 
-    def _retire_if_silent(self, exchange: _Exchange) -> None:
-        if exchange in self._unreplied or exchange in self._unwritten:
-            self.retire()
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = self._loop.call_at(at, self._on_timer), at
+
+    def _on_timer(self) -> None:
+        now, self._timer_at = self._loop.time(), inf
+        waiting = (*self._unreplied, *self._unwritten)
+        for late in [exchange for exchange in waiting if exchange.ends_at <= now]:
+            # Also where its caller had a shorter timeout: a connection without a reply must be retired.
+            self.is_usable = False
+            if not late.outcome.done():
+                late.outcome.set_exception(late.timeout(self.addr))
+        self._close_when_idle()
+        if next_end := min((exchange.ends_at for exchange in waiting if exchange.ends_at > now), default=0.0):
+            self._set_timer(max(next_end, now + _TIMER_SLACK_SECONDS))
 
     def _close_when_idle(self) -> None:
         if not self.is_usable and not self._waiting:
@@ -111,6 +120,8 @@ class Link:
             why = f"the connection broke: {str(error) or type(error).__name__}"
         finally:
             self.is_usable, self._is_over = False, True
+            if self._timer is not None:
+                self._timer.cancel()
             writing.cancel()
             self._break_off(why)
             await self._connection.disconnect(nowait=True)
@@ -166,14 +177,23 @@ class Link:
 
 
 class _Exchange:
-    __slots__ = ("is_written", "outcome", "received", "replies", "request")
+    __slots__ = ("ends_at", "is_written", "outcome", "received", "replies", "request", "timeout_seconds")
 
-    def __init__(self, request: bytes, replies: int) -> None:
+    def __init__(self, request: bytes, replies: int, timeout_seconds: float, loop: asyncio.AbstractEventLoop) -> None:
         self.request = request
         self.replies = replies
+        self.timeout_seconds = timeout_seconds
+        self.ends_at = loop.time() + timeout_seconds
         self.received: list[Any] = []
         self.is_written = False
-        self.outcome: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self.outcome: asyncio.Future[list[Any]] = loop.create_future()
+
+    def timeout(self, addr: str) -> BrokerTimeoutError | BrokerUnreachableError:
+        """Return the error at its deadline."""
+        if self.is_written:
+            return BrokerTimeoutError(addr, f"no response within {self.timeout_seconds:g} s")
+        text = f"the request could not be written within {self.timeout_seconds:g} s"
+        return BrokerUnreachableError(addr, text)
 
 
 def first_error(replies: Sequence[Any]) -> Exception | None:

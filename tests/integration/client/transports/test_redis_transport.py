@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -364,6 +365,25 @@ async def test_after_a_timeout_the_next_call_has_a_new_connection(brokers: Redis
         assert (await send(transport, proxy.addr, "c")).queue_offsets == (1,)
         assert len((await pull(transport, proxy.addr, 0)).messages) == 2
         assert proxy.connections == 4
+        await transport.close()
+
+
+async def test_each_of_several_calls_without_a_response_ends_at_its_deadline(brokers: RedisBrokers) -> None:
+    addr = await brokers.add()
+    transport = brokers.open()
+    async with cut_proxy(brokers.server(addr).addr) as proxy:
+        await send(transport, proxy.addr, "a")
+        proxy.cut()
+        began_at, ends = time.monotonic(), list[tuple[str, float]]()
+
+        async def one(timeout_seconds: float) -> None:
+            with pytest.raises(BrokerTimeoutError) as failed:
+                await send(transport, proxy.addr, "b", timeout_seconds=timeout_seconds)
+            ends.append((failed.value.message, time.monotonic() - began_at))
+
+        await asyncio.gather(one(0.9), one(0.3), one(0.6))
+        assert [text for text, _ in ends] == [f"no response within {seconds} s" for seconds in (0.3, 0.6, 0.9)]
+        assert all(seconds >= wanted for (_, seconds), wanted in zip(ends, (0.3, 0.6, 0.9), strict=True))
         await transport.close()
 
 
