@@ -188,10 +188,7 @@ def decode_messages(
 def read_stored(data: bytes, *, cluster: str, broker_name: str, max_body_bytes: int) -> list[ReceivedMessage]:
     """Read stored messages of any topics and queues of one broker. Raises ValueError."""
     found: list[ReceivedMessage] = []
-    at = 0
-    while at < len(data):
-        size = int.from_bytes(data[at : at + 4], "big")
-        record = data[at : at + max(size, 4)]
+    for record in stored_records(data):
         topic, queue_id = stored_queue(record)
         queue = MessageQueue(topic, cluster, broker_name, queue_id)
         messages, unread = decode_messages(
@@ -200,8 +197,26 @@ def read_stored(data: bytes, *, cluster: str, broker_name: str, max_body_bytes: 
         if unread is not None and unread.problem:
             raise _UnreadableError(unread.problem)
         found += messages
-        at += len(record)
     return found
+
+
+def stored_records(data: bytes) -> Iterator[bytes]:
+    """Yield each stored message as it is."""
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        yield data[at : at + max(size, 4)]
+        at += max(size, 4)
+
+
+def stored_property(record: bytes, name: str) -> str:
+    """Return a property of one stored message; empty: it has none, or cannot be read."""
+    try:
+        properties = next((each for _, _, each in _records(record)), b"").decode("utf-8", "replace")
+    except _UnreadableError:
+        return ""
+    pairs = (item.partition("\x01") for item in properties.split("\x02"))
+    return next((value for found, _, value in pairs if found == name), "")
 
 
 def store_times(data: bytes) -> list[tuple[int, int]]:
