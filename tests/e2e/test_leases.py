@@ -26,6 +26,7 @@ PATIENCE_SECONDS = 240.0
 async def send_all(name_server: str) -> list[str]:
     bodies = [str(number) for number in range(MESSAGES)]
     async with Producer(name_server, transport=RedisStreamsTransport) as producer:
+        await producer.client.wait_until_ready(["orders"])
         for begin in range(0, MESSAGES, 100):
             part = bodies[begin : begin + 100]
             await asyncio.gather(*(send(producer, body) for body in part))

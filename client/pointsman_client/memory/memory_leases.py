@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 
 from pointsman_client.core.lease import GroupBacklog
@@ -78,7 +77,3 @@ class LeaseGroup:
     def backlog(self) -> GroupBacklog:
         """How far the group is."""
         return GroupBacklog(self.next_offset, len(self._deliveries))
-
-    def copied(self) -> LeaseGroup:
-        """Return a copy, for a replica."""
-        return copy.deepcopy(self)

@@ -7,6 +7,7 @@ One test suite covers both.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -61,15 +62,17 @@ class MemoryTransport:
         self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
     ) -> SendReceipt:
         """See :meth:`Transport.send`."""
-        broker = await self._reach_master(addr, timeout_seconds)
+        broker = await self._reach(addr, timeout_seconds, to_write=True)
         if queue.queue_id >= broker.topics.get(queue.topic, queue.queue_id + 1):
             problem = f"queue {queue.queue_id} is beyond the {broker.topics[queue.topic]} queues of topic {queue.topic}"
             raise BrokerRefusedError(addr, ResponseCode.SYSTEM_ERROR, problem)
         entries = [to_fields(message, queue.topic) for message in messages]
         offsets = broker.append(queue, entries, self._max_length)
-        replicas = self._copy_to_replicas(addr)
+        replicas = [other for other in self._brokers.values() if other.master == addr and not other.is_unavailable]
+        for replica in replicas:
+            replica.copy_of(broker)
         status = SendStatus.SEND_OK
-        if replicas < self._wait_replicas:
+        if len(replicas) < self._wait_replicas:
             status = SendStatus.FLUSH_SLAVE_TIMEOUT if replicas else SendStatus.SLAVE_NOT_AVAILABLE
         return SendReceipt(status, offsets)
 
@@ -127,7 +130,7 @@ class MemoryTransport:
         timeout_seconds: float,
     ) -> PoppedMessages:
         """See :meth:`LeasesMessages.pop`."""
-        broker = await self._reach_master(addr, timeout_seconds)
+        broker = await self._reach(addr, timeout_seconds, to_write=True)
         messages: list[LeasedMessage] = []
         trimmed: dict[MessageQueue, int] = {}
         now = self._clock.monotonic()
@@ -149,7 +152,6 @@ class MemoryTransport:
                 message = to_received(log.entries[offset - log.first], queue, offset)
                 message = message._replace(reconsume_times=message.reconsume_times + count - 1)
                 messages.append(LeasedMessage(message, Lease(queue, offset, str(count))))
-        self._copy_to_replicas(addr)
         without = tuple(queue for queue in queues if broker.group(queue, reader.group) is None)
         return PoppedMessages(tuple(messages), trimmed, without)
 
@@ -166,7 +168,7 @@ class MemoryTransport:
         """See :meth:`LeasesMessages.wait_for_messages`."""
         ends_at = self._clock.monotonic() + wait_seconds
         while True:
-            broker = await self._reach_master(addr, timeout_seconds)
+            broker = await self._reach(addr, timeout_seconds, to_write=True)
             wake_at = ends_at
             for queue in queues:
                 group = broker.group(queue, reader.group)
@@ -181,21 +183,20 @@ class MemoryTransport:
         self, addr: str, leases: Sequence[Lease], *, group: str, timeout_seconds: float
     ) -> tuple[Lease, ...]:
         """See :meth:`LeasesMessages.acknowledge`."""
-        broker = await self._reach_master(addr, timeout_seconds)
+        broker = await self._reach(addr, timeout_seconds, to_write=True)
         over = []
         for lease in leases:
             held = broker.group(lease.queue, group)
             if held is not None and not held.finish(lease.queue_offset, int(lease.receipt)):
                 over.append(lease)
         broker.wake()
-        self._copy_to_replicas(addr)
         return tuple(over)
 
     async def change_invisible(
         self, addr: str, leases: Sequence[Lease], *, group: str, invisible_seconds: float, timeout_seconds: float
     ) -> tuple[Lease | None, ...]:
         """See :meth:`LeasesMessages.change_invisible`."""
-        broker = await self._reach_master(addr, timeout_seconds)
+        broker = await self._reach(addr, timeout_seconds, to_write=True)
         ends_at = self._clock.monotonic() + invisible_seconds
         changed: list[Lease | None] = []
         for lease in leases:
@@ -203,17 +204,15 @@ class MemoryTransport:
             is_held = held is not None and held.extend(lease.queue_offset, int(lease.receipt), ends_at=ends_at)
             changed.append(lease if is_held else None)
         broker.wake()
-        self._copy_to_replicas(addr)
         return tuple(changed)
 
     async def begin_group(
         self, addr: str, queue: MessageQueue, offset: int, *, group: str, timeout_seconds: float
     ) -> None:
         """See :meth:`LeasesMessages.begin_group`."""
-        broker = await self._reach_master(addr, timeout_seconds)
+        broker = await self._reach(addr, timeout_seconds, to_write=True)
         broker.groups.setdefault((queue.topic, queue.queue_id, group), LeaseGroup(offset))
         broker.wake()
-        self._copy_to_replicas(addr)
 
     async def backlogs(
         self, addr: str, queues: Collection[MessageQueue], *, group: str, timeout_seconds: float
@@ -245,12 +244,14 @@ class MemoryTransport:
         """Crash the broker: it is unreachable, and keeps its messages."""
         broker = self._brokers[addr]
         broker.is_down, broker.is_hanging = True, False
+        broker.detach()
         broker.wake()
 
     def hang(self, addr: str) -> None:
         """Suspend the broker: it no longer responds (SIGSTOP)."""
         broker = self._brokers[addr]
         broker.is_hanging = True
+        broker.detach()
         broker.wake()
 
     def bring_up(self, addr: str) -> None:
@@ -280,18 +281,13 @@ class MemoryTransport:
 
     def promote(self, addr: str) -> None:
         """Make a replica a master."""
-        self._brokers[addr].master = None
+        broker = self._brokers[addr]
+        broker.master = None
+        broker.detach()
 
     def trim(self, addr: str, queue: MessageQueue, first: int) -> None:
         """Remove the messages before offset ``first``."""
         self._brokers[addr].log(queue).trim(first)
-
-    def _copy_to_replicas(self, master_addr: str) -> int:
-        """Return the number of replicas that are available and have a copy."""
-        found = [other for other in self._brokers.values() if other.master == master_addr and not other.is_unavailable]
-        for replica in found:
-            replica.copy_of(self._brokers[master_addr])
-        return len(found)
 
     def _copy_from_master(self, broker: _Broker) -> None:
         if broker.master is None or broker.is_unavailable:
@@ -300,13 +296,7 @@ class MemoryTransport:
         if not master.is_unavailable:
             broker.copy_of(master)
 
-    async def _reach_master(self, addr: str, timeout_seconds: float) -> _Broker:
-        broker = await self._reach(addr, timeout_seconds)
-        if broker.master is not None:
-            raise BrokerRefusedError(addr, ResponseCode.NO_PERMISSION, "it is a replica; send to the master")
-        return broker
-
-    async def _reach(self, addr: str, timeout_seconds: float) -> _Broker:
+    async def _reach(self, addr: str, timeout_seconds: float, *, to_write: bool = False) -> _Broker:
         broker = self._brokers[addr]
         ends_at = self._clock.monotonic() + timeout_seconds
         # As with Redis, other tasks run before the response.
@@ -317,11 +307,14 @@ class MemoryTransport:
             if broker.is_down:
                 raise BrokerUnreachableError(addr, "it is down")
             if not broker.is_hanging:
-                return broker
+                break
             seconds = ends_at - self._clock.monotonic()
             if seconds <= 0:
                 raise BrokerTimeoutError(addr, f"no response within {timeout_seconds:g} s")
             await self._until(broker.changed(), seconds)
+        if to_write and broker.master is not None:
+            raise BrokerRefusedError(addr, ResponseCode.NO_PERMISSION, "it is a replica; send to the master")
+        return broker
 
     async def _until(self, changed: asyncio.Future[None], seconds: float) -> None:
         try:
@@ -350,7 +343,7 @@ class _Broker:
     def __init__(self) -> None:
         self.logs: defaultdict[tuple[str, int], _Log] = defaultdict(_Log)
         self.groups: dict[tuple[str, int, str], LeaseGroup] = {}
-        """By topic, queue id and group."""
+        """By topic, queue id and group; those of its master, while it is a replica that has all changes."""
         self.topics: dict[str, int] = {}
         self.is_down = False
         self.is_hanging = False
@@ -390,8 +383,12 @@ class _Broker:
             mine.entries.extend(theirs.entries[at] for at in range(mine.end - theirs.first, len(theirs.entries)))
             mine.end = theirs.end
             mine.trim(theirs.first)
-        self.groups = {key: group.copied() for key, group in master.groups.items()}
+        self.groups = master.groups
         self.wake()
+
+    def detach(self) -> None:
+        """Receive no further changes of groups from the master."""
+        self.groups = copy.deepcopy(self.groups)
 
     def changed(self) -> asyncio.Future[None]:
         """Done when anything changes."""

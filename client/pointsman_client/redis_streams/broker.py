@@ -27,10 +27,10 @@ from pointsman_client.redis_streams.bounded_replies import (
     BoundedTlsConnection,
 )
 from pointsman_client.redis_streams.lane import Lane
-from pointsman_client.redis_streams.leases import Leases
 from pointsman_client.redis_streams.options import RedisOptions
 from pointsman_client.redis_streams.reading import Entries, Reader, key_of
 from pointsman_client.redis_streams.resp import pack
+from pointsman_client.redis_streams.stream_leases import Leases
 
 _KEEPALIVE = {
     getattr(socket, option): value

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from pointsman.group_topics import is_group_topic
+from pointsman.group_topics import DLQ_PREFIX, RETRY_PREFIX, is_group_topic, without_pop_retry
 from pointsman_client.core.message import NO_PROPERTIES, Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import InvalidMessageError
@@ -309,6 +309,7 @@ class _MessageReader:
     def __init__(self, queue: MessageQueue) -> None:
         self._queue = queue
         self._is_of_group = is_group_topic(queue.topic)
+        self._group = queue.topic.removeprefix(DLQ_PREFIX).removeprefix(RETRY_PREFIX)
         self._ignored = {""}
         """Properties that are not in received messages. Those that brokers add are the same in each message."""
 
@@ -336,7 +337,8 @@ class _MessageReader:
                 keys = tuple(value.split())
             elif self._is_of_group:
                 if name in {"RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"}:
-                    topic = value
+                    # A dead letter of a group that leases was last in that group's retry topic.
+                    topic = without_pop_retry(value, self._group)
                 elif name == _ORIGIN or (name == "ORIGIN_MESSAGE_ID" and not origin):
                     origin = value
                 elif name == _ERROR:

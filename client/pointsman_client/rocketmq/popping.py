@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from pointsman.group_topics import retry_topic
+from pointsman.group_topics import retry_topic, without_pop_retry
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import Command
 from pointsman_client.core.lease import Lease, LeasedMessage
@@ -159,7 +159,7 @@ def batch_body(leases: Iterable[Lease], *, group: str) -> dict[str, Any]:
     for lease in leases:
         receipt = Receipt.read(lease.receipt)
         broker_name = receipt.broker_name
-        key = (_topic_of(lease, group, receipt.kind), *receipt[:5], receipt.queue_id)
+        key = (without_pop_retry(lease.queue.topic, group), *receipt[:5], receipt.queue_id)
         bits[key] = bits.get(key, 0) | 1 << (int(receipt.queue_offset) - int(receipt.first_offset))
     return {
         "brokerName": broker_name,
@@ -194,15 +194,9 @@ def read_changed(addr: str, lease: Lease, command: Command) -> Lease:
 
 
 def _kind_of(stored_topic: str, group: str) -> str:
-    prefix = retry_topic(group)
-    if not stored_topic.startswith(prefix):
+    if without_pop_retry(stored_topic, group) == stored_topic:
         return _NORMAL
-    return _RETRY_V2 if stored_topic[len(prefix) : len(prefix) + 1] == "+" else _RETRY
-
-
-def _topic_of(lease: Lease, group: str, kind: str) -> str:
-    """The application's topic: that of the lease is the retry topic."""
-    return lease.queue.topic if kind == _NORMAL else lease.queue.topic[len(retry_topic(group)) + 1 :]
+    return _RETRY_V2 if stored_topic[len(retry_topic(group))] == "+" else _RETRY
 
 
 def _numbers_by_queue(addr: str, command: Command, name: str) -> Mapping[str, int]:
