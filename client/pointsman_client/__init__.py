@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pointsman_client.client import NameServerClient
     from pointsman_client.consumer.pull_consumer import PullConsumer
     from pointsman_client.consumer.push_consumer import PushConsumer
+    from pointsman_client.consumer.simple_consumer import SimpleConsumer
     from pointsman_client.core.allocation import (
         AllocationRequest,
         AllocationStrategy,
@@ -61,11 +62,13 @@ if TYPE_CHECKING:
         ClusterNotFoundError,
         FailedTry,
         ForkedError,
+        GroupModeError,
         InvalidAddressError,
         InvalidInputError,
         InvalidMessageError,
         InvalidNameError,
         InvalidOptionError,
+        LeaseExpiredError,
         MessageTooLargeError,
         NameServerFailedError,
         NameServersUnavailableError,
@@ -137,12 +140,14 @@ __all__ = [
     "Fallback",
     "FaultRules",
     "ForkedError",
+    "GroupModeError",
     "HashRing",
     "InvalidAddressError",
     "InvalidInputError",
     "InvalidMessageError",
     "InvalidNameError",
     "InvalidOptionError",
+    "LeaseExpiredError",
     "MachineRoom",
     "MachineRoomNearby",
     "MachineRoomResolver",
@@ -193,6 +198,7 @@ __all__ = [
     "SendStatus",
     "SendsBack",
     "ShardingMap",
+    "SimpleConsumer",
     "SubShards",
     "TooManyInFlightError",
     "TopicNotFoundError",
@@ -211,6 +217,7 @@ _NAMES_OF = {
     "pointsman_client.client": "NameServerClient",
     "pointsman_client.consumer.pull_consumer": "PullConsumer",
     "pointsman_client.consumer.push_consumer": "PushConsumer",
+    "pointsman_client.consumer.simple_consumer": "SimpleConsumer",
     "pointsman_client.core.allocation": (
         "AllocationRequest AllocationStrategy Averagely AveragelyByCircle ByConfig ConsistentHash MachineRoom "
         "MachineRoomNearby MachineRoomResolver Pinned RoomByNameOrZone to_strategy"
@@ -230,8 +237,9 @@ _NAMES_OF = {
     "pointsman_client.errors": (
         "AbsentBroker AccessDeniedError AgentFailedError AllocationError BlockingCallError BrokerError "
         "BrokerRefusedError BrokerTimeoutError BrokerUnreachableError CallTimeoutError ClientClosedError "
-        "ClientNotStartedError ClientStateError ClusterNotFoundError FailedTry ForkedError InvalidAddressError "
-        "InvalidInputError InvalidMessageError InvalidNameError InvalidOptionError MessageTooLargeError "
+        "ClientNotStartedError ClientStateError ClusterNotFoundError FailedTry ForkedError GroupModeError "
+        "InvalidAddressError InvalidInputError InvalidMessageError InvalidNameError InvalidOptionError "
+        "LeaseExpiredError MessageTooLargeError "
         "NameServerFailedError NameServersUnavailableError NoBrokerUpError NotFoundError NoWritableQueueError "
         "OffsetBeyondEndError OffsetFileError OffsetResetError OrderTopicConfError OutboxFailedError OutboxFullError "
         "PointsmanError "

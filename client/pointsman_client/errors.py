@@ -16,6 +16,8 @@
     ├── NameServersUnavailableError        no name server responded
     ├── OffsetFileError                    an offset file cannot be read or written
     ├── OffsetResetError                   an operator reset the offset before the commit arrived
+    ├── LeaseExpiredError                  a message was delivered again before it was acknowledged
+    ├── GroupModeError                     a group leases messages and stores offsets of one topic
     ├── AllocationError                    the strategy cannot allocate the queues
     ├── BrokerError                        a broker, or the transport to it:
     │   ├── BrokerUnreachableError         no connection
@@ -409,6 +411,32 @@ class OffsetResetError(PointsmanError):
         """The offset now."""
         self.epoch = epoch
         """Of the reset: milliseconds since 1970."""
+
+
+class LeaseExpiredError(PointsmanError):
+    """Messages were not acknowledged within their invisible time; they are delivered again."""
+
+    code = "LEASE_EXPIRED"
+
+    def __init__(self, message_ids: Sequence[str]) -> None:
+        named = ", ".join(message_ids[:MAX_NAMED_BROKERS])
+        more = f" and {len(message_ids) - MAX_NAMED_BROKERS} more" if len(message_ids) > MAX_NAMED_BROKERS else ""
+        super().__init__(
+            f"the lease of {named}{more} is over, each is delivered again: raise invisible_seconds, or set renew=True"
+        )
+        self.message_ids = tuple(message_ids)
+
+
+class GroupModeError(PointsmanError):
+    """A group leases the messages of a topic (``SimpleConsumer``) or stores offsets; it cannot do both."""
+
+    code = "GROUP_MODE"
+
+    def __init__(self, group: str, topic: str, problem: str) -> None:
+        super().__init__(f"group {group} cannot read topic {topic}: {problem}")
+        self.group = group
+        self.topic = topic
+        self.problem = problem
 
 
 class UnreadableMessageError(BrokerError):

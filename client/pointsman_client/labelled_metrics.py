@@ -125,6 +125,12 @@ class LabelledMetrics(MetricsHook):
             "Messages skipped because their tag does not match the subscription",
             *GROUP_AND_TOPIC,
         )
+        self._acknowledged = self._counter(
+            "acknowledged_messages",
+            "Messages acknowledged by SimpleConsumers, by result: ok, or the code of the error",
+            *GROUP_AND_TOPIC,
+            "result",
+        )
         self._sent_back = self._counter(
             "sent_back",
             "Messages sent back after a failed listener call, by destination: retry, dlq",
@@ -227,6 +233,10 @@ class LabelledMetrics(MetricsHook):
     def filtered(self, *, group: str, queue: MessageQueue, messages: int) -> None:
         """See :class:`MetricsHook`."""
         self._filtered.labels(group, queue.topic).inc(messages)
+
+    def acknowledged(self, *, group: str, topic: str, messages: int, result: str) -> None:
+        """See :class:`MetricsHook`."""
+        self._acknowledged.labels(group, topic, result).inc(messages)
 
     def sent_back(self, *, group: str, topic: str, destination: str) -> None:
         """See :class:`MetricsHook`."""

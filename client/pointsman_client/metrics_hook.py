@@ -57,6 +57,9 @@ class MetricsHook:
     def trimmed(self, *, group: str, queue: MessageQueue, messages: int) -> None:
         """Messages were removed at the broker before the group read them."""
 
+    def acknowledged(self, *, group: str, topic: str, messages: int, result: str) -> None:
+        """Messages of a ``SimpleConsumer`` were acknowledged. ``result``: ok, or the code of the error."""
+
     def sent_back(self, *, group: str, topic: str, destination: str) -> None:
         """A message was sent back after a failed listener call. ``destination``: retry, dlq."""
 

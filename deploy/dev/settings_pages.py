@@ -20,7 +20,12 @@ from unittest.mock import patch
 
 from pointsman_agent.config import AgentConfig
 from pointsman_client.client_options import ClientOptions
-from pointsman_client.consumer.consumer_options import ConsumerOptions, PullConsumerOptions, PushConsumerOptions
+from pointsman_client.consumer.consumer_options import (
+    ConsumerOptions,
+    PullConsumerOptions,
+    PushConsumerOptions,
+    SimpleConsumerOptions,
+)
 from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES
 from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES
 from pointsman_client.pointsman_grpc.links import open_channel
@@ -38,6 +43,7 @@ CLIENT: dict[str, tuple[type[Any], type[Any]]] = {
     "PushConsumer and PullConsumer": (ConsumerOptions, object),
     "PushConsumer alone": (PushConsumerOptions, ConsumerOptions),
     "PullConsumer alone": (PullConsumerOptions, ConsumerOptions),
+    "SimpleConsumer": (SimpleConsumerOptions, object),
     "RedisStreamsTransport": (RedisOptions, object),
     "RocketmqTransport": (RocketmqOptions, object),
 }

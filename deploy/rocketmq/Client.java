@@ -15,6 +15,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *   ends earlier where there is a file "stop" in its folder.
  * kinds NAMESRV TOPIC GROUP: sends a message with tag, keys and property, one that is compressed, and a batch.
  * consume NAMESRV TOPIC GROUP: reads until it is killed.
+ * pop NAMESRV TOPIC GROUP: likewise, by POP, where the broker says so for topic and group (5.x).
  * NAMESRV is empty where an address server has the list of name servers.
  */
 public class Client {
@@ -64,6 +65,11 @@ public class Client {
     c.setVipChannelEnabled(false);
     c.setPollNameServerInterval(2000);
     c.subscribe(a[2], "*");
+    if (a[0].equals("pop")) {
+      // 4.9 has neither.
+      c.getClass().getMethod("setClientRebalance", boolean.class).invoke(c, false);
+      c.getClass().getMethod("setPopInvisibleTime", long.class).invoke(c, 10000L);
+    }
     c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
     c.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
       messages.forEach(m -> {

@@ -179,6 +179,10 @@ class Clients(ABC):
         """Start a consumer, in its own group unless one is named, from the first message."""
         return self._client("consume", topic, group=group)
 
+    def pop_consumer(self, topic: str, group: str) -> Running:
+        """Start a Java consumer that uses POP, in a group for which the broker has that mode."""
+        return self._client("pop", topic, group=group)
+
     def _client(self, what: str, topic: str, *more: str, group: str = "") -> Running:
         self._clients += 1
         home = self._folder / f"client-{self._clients}"

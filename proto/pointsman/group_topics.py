@@ -31,6 +31,16 @@ def dlq_topic(group: str) -> str:
     return DLQ_PREFIX + group
 
 
+def without_pop_retry(topic: str, group: str) -> str:
+    """Return the application's topic of a group's POP retry topic, ``%RETRY%group_topic`` or ``%RETRY%group+topic``.
+
+    RocketMQ's ``KeyBuilder.parseNormalTopic``; any other topic is returned as it is.
+    """
+    prefix = retry_topic(group)
+    is_retry = topic.startswith(prefix) and topic[len(prefix) : len(prefix) + 1] in {"_", "+"}
+    return topic[len(prefix) + 1 :] if is_retry else topic
+
+
 def is_group_topic(topic: str) -> bool:
     """Return whether a topic is a group's retry topic or dead letters."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))

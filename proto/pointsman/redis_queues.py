@@ -37,3 +37,12 @@ def offset_after(last_id: str) -> int | None:
         return None
     offset = int(match["counted"])
     return offset if offset <= MAX_OFFSET else None
+
+
+def lease_group(group: str) -> str:
+    """Return the name of the stream's consumer group in which a group leases messages.
+
+    It marks the queues as leased: a group of the same name that stores offsets has none. A group's own name cannot
+    contain ``:``.
+    """
+    return f"pop:{group}"

@@ -174,6 +174,8 @@ ERRORS: tuple[PointsmanError, ...] = (
     errors.AgentFailedError("ADDR", grpc.StatusCode.UNAVAILABLE, "why"),
     errors.OffsetFileError("FILE", "why"),
     errors.OffsetResetError(str(QUEUE), offset=10, epoch=1),
+    errors.LeaseExpiredError(["0A0B0C"]),
+    errors.GroupModeError("billing", "orders", "why"),
     errors.AllocationError("Machine room is null for consumer id c"),
     errors.InvalidNameError("topic", "a b", "why"),
     errors.InvalidAddressError(

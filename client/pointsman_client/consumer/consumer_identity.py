@@ -8,7 +8,7 @@ import socket
 
 from pointsman.client_id import client_id_problem
 from pointsman.names import ROCKETMQ_SCHEME
-from pointsman_client.consumer.consumer_options import ConsumerOptions
+from pointsman_client.consumer.consumer_options import GroupOptions
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.subscription import Subscription, Subscriptions, to_subscriptions
 from pointsman_client.errors import InvalidOptionError
@@ -24,7 +24,15 @@ DEFAULT_INSTANCE = "DEFAULT"
 class ConsumerIdentity:
     """Client id and current subscriptions of one member of a group."""
 
-    def __init__(self, options: ConsumerOptions, subscriptions: Subscriptions, resources: Resources) -> None:
+    def __init__(
+        self,
+        options: GroupOptions,
+        subscriptions: Subscriptions,
+        resources: Resources,
+        *,
+        model: MessageModel = MessageModel.CLUSTERING,
+        zone: str = "",
+    ) -> None:
         self.subscriptions: dict[str, Subscription] = to_subscriptions(subscriptions)
         self.client_id = (
             check_client_id(options.client_id)
@@ -32,8 +40,8 @@ class ConsumerIdentity:
             else make_client_id(
                 address=local_address(resources.client.name_servers[0]),
                 group=options.group,
-                model=options.message_model,
-                zone=options.zone,
+                model=model,
+                zone=zone,
                 rng=resources.rng,
             )
         )

@@ -57,7 +57,13 @@ class PullConsumer:
         """
         self._resources = Resources(options, zone=options.route_zone, zone_option="route_zone", owner="PullConsumer")
         self._options = options
-        self._identity = ConsumerIdentity(options, options.subscriptions or {}, self._resources)
+        self._identity = ConsumerIdentity(
+            options,
+            options.subscriptions or {},
+            self._resources,
+            model=options.message_model,
+            zone=options.zone,
+        )
         self._setting = ConsumerSetting(
             group=options.group,
             client_id=self._identity.client_id,

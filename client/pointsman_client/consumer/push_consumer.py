@@ -55,7 +55,9 @@ class PushConsumer:
         """
         self._resources = Resources(options, zone=options.route_zone, zone_option="route_zone", owner="PushConsumer")
         self._options = options
-        self._identity = ConsumerIdentity(options, options.subscriptions, self._resources)
+        self._identity = ConsumerIdentity(
+            options, options.subscriptions, self._resources, model=options.message_model, zone=options.zone
+        )
         is_clustering = options.message_model is MessageModel.CLUSTERING
         self._setting = ConsumerSetting(
             group=options.group,

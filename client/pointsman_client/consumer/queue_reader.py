@@ -8,12 +8,21 @@ from datetime import datetime
 from typing import TypeVar
 
 from pointsman.clock import Clock
+from pointsman.group_topics import is_group_topic
 from pointsman_client.consumer.start_offset import StartOffsets, StoredOffset
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.read_choice import QueueFailures, ReadChoice
 from pointsman_client.core.route import BrokerData
-from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, OffsetBeyondEndError, PointsmanError
+from pointsman_client.errors import (
+    BrokerError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    GroupModeError,
+    OffsetBeyondEndError,
+    PointsmanError,
+)
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.ports.leases import LeasesMessages
 from pointsman_client.ports.transport import PulledMessages, Reader, Transport, response_of
 
 SLACK_SECONDS = 5.0
@@ -57,11 +66,31 @@ class QueueReader:
 
     async def start_offset(self, queue: MessageQueue) -> tuple[StoredOffset, int]:
         """Return the committed offset, and the offset to start at."""
+        await self._refuse_leases(queue)
         stored = await self._starts.stored(queue)
         if stored.offset is not None:
             return stored, stored.offset
         since = await self._starts.wanted_since(queue)
         return stored, await self._at_broker(queue, lambda addr: self._starts.initial(addr, queue, since))
+
+    async def _refuse_leases(self, queue: MessageQueue) -> None:
+        """Raise GroupModeError if the group leases the messages of the queue.
+
+        Not while the broker is down: a queue with a committed offset must start without it.
+        """
+        transport, group = self._transport, self._group
+        if not isinstance(transport, LeasesMessages) or transport.keeps_lease_offsets or is_group_topic(queue.topic):
+            return
+        try:
+            leased = await self._at_broker(
+                queue,
+                lambda addr: transport.backlogs(addr, [queue], group=group, timeout_seconds=self._timeout_seconds),
+            )
+        except BrokerError:
+            return
+        if leased:
+            problem = f"it leases the messages of {queue}: use SimpleConsumer, or another group"
+            raise GroupModeError(group, queue.topic, problem)
 
     async def pull(self, queue: MessageQueue, offset: int) -> PulledMessages:
         """Pull once. Without messages the pull waits at the broker for up to ``wait_seconds``."""

@@ -7,14 +7,16 @@ One test suite covers both.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from pointsman.clock import Clock, SystemClock
 from pointsman.redis_queues import stream_key
 from pointsman_client.aio import done_within
 from pointsman_client.core.checks import check_number
+from pointsman_client.core.lease import GroupBacklog, Lease, LeasedMessage
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
@@ -27,14 +29,22 @@ from pointsman_client.errors import (
     OffsetBeyondEndError,
     ResponseCode,
 )
+from pointsman_client.memory.memory_leases import LeaseGroup
+from pointsman_client.ports.leases import PoppedMessages
 from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt
 
 
 class MemoryTransport:
-    """Implements :class:`Transport`. ``max_length`` and ``wait_replicas`` are those of the Redis transport.
+    """Implements :class:`Transport` and :class:`LeasesMessages`. ``max_length`` and ``wait_replicas`` are those of the
+    Redis transport.
 
-    Waits and timeouts use ``clock``, which may be one that tests advance.
+    Waits, timeouts and leases use ``clock``, which may be one that tests advance.
     """
+
+    keeps_lease_offsets = False
+    """See :class:`LeasesMessages`."""
+    notices_late_acknowledgements = True
+    """See :class:`LeasesMessages`."""
 
     def __init__(
         self, *, max_length: int | None = 1_000_000, wait_replicas: int = 0, clock: Clock | None = None
@@ -52,9 +62,7 @@ class MemoryTransport:
         self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
     ) -> SendReceipt:
         """See :meth:`Transport.send`."""
-        broker = await self._reach(addr, timeout_seconds)
-        if broker.master is not None:
-            raise BrokerRefusedError(addr, ResponseCode.NO_PERMISSION, "it is a replica; send to the master")
+        broker = await self._reach(addr, timeout_seconds, to_write=True)
         if queue.queue_id >= broker.topics.get(queue.topic, queue.queue_id + 1):
             problem = f"queue {queue.queue_id} is beyond the {broker.topics[queue.topic]} queues of topic {queue.topic}"
             raise BrokerRefusedError(addr, ResponseCode.SYSTEM_ERROR, problem)
@@ -110,6 +118,110 @@ class MemoryTransport:
                 low = middle + 1
         return low
 
+    async def pop(
+        self,
+        addr: str,
+        queues: Sequence[MessageQueue],
+        *,
+        reader: Reader,
+        max_messages: int,
+        invisible_seconds: float,
+        is_ordered: bool,
+        timeout_seconds: float,
+    ) -> PoppedMessages:
+        """See :meth:`LeasesMessages.pop`."""
+        broker = await self._reach(addr, timeout_seconds, to_write=True)
+        messages: list[LeasedMessage] = []
+        trimmed: dict[MessageQueue, int] = {}
+        now = self._clock.monotonic()
+        for queue in queues:
+            group, log = broker.group(queue, reader.group), broker.log(queue)
+            if group is None:
+                continue
+            taken, removed = group.take(
+                max_messages - len(messages),
+                first=log.first,
+                end=log.end,
+                now=now,
+                ends_at=now + invisible_seconds,
+                is_ordered=is_ordered,
+            )
+            if removed:
+                trimmed[queue] = removed
+            for offset, count in taken:
+                message = to_received(log.entries[offset - log.first], queue, offset)
+                message = message._replace(reconsume_times=message.reconsume_times + count - 1)
+                messages.append(LeasedMessage(message, Lease(queue, offset, str(count))))
+        without = tuple(queue for queue in queues if broker.group(queue, reader.group) is None)
+        return PoppedMessages(tuple(messages), trimmed, without)
+
+    async def wait_for_messages(
+        self,
+        addr: str,
+        queues: Sequence[MessageQueue],
+        *,
+        reader: Reader,
+        is_ordered: bool,
+        wait_seconds: float,
+        timeout_seconds: float,
+    ) -> None:
+        """See :meth:`LeasesMessages.wait_for_messages`."""
+        ends_at = self._clock.monotonic() + wait_seconds
+        while True:
+            broker = await self._reach(addr, timeout_seconds, to_write=True)
+            wake_at = ends_at
+            for queue in queues:
+                group = broker.group(queue, reader.group)
+                change = 0.0 if group is None else group.next_change(end=broker.log(queue).end, is_ordered=is_ordered)
+                wake_at = wake_at if change is None else min(wake_at, change)
+            seconds = wake_at - self._clock.monotonic()
+            if seconds <= 0:
+                return
+            await self._until(broker.changed(), seconds)
+
+    async def acknowledge(
+        self, addr: str, leases: Sequence[Lease], *, group: str, timeout_seconds: float
+    ) -> tuple[Lease, ...]:
+        """See :meth:`LeasesMessages.acknowledge`."""
+        broker = await self._reach(addr, timeout_seconds, to_write=True)
+        over = []
+        for lease in leases:
+            held = broker.group(lease.queue, group)
+            if held is not None and not held.finish(lease.queue_offset, int(lease.receipt)):
+                over.append(lease)
+        broker.wake()
+        return tuple(over)
+
+    async def change_invisible(
+        self, addr: str, leases: Sequence[Lease], *, group: str, invisible_seconds: float, timeout_seconds: float
+    ) -> tuple[Lease | None, ...]:
+        """See :meth:`LeasesMessages.change_invisible`."""
+        broker = await self._reach(addr, timeout_seconds, to_write=True)
+        ends_at = self._clock.monotonic() + invisible_seconds
+        changed: list[Lease | None] = []
+        for lease in leases:
+            held = broker.group(lease.queue, group)
+            is_held = held is not None and held.extend(lease.queue_offset, int(lease.receipt), ends_at=ends_at)
+            changed.append(lease if is_held else None)
+        broker.wake()
+        return tuple(changed)
+
+    async def begin_group(
+        self, addr: str, queue: MessageQueue, offset: int, *, group: str, timeout_seconds: float
+    ) -> None:
+        """See :meth:`LeasesMessages.begin_group`."""
+        broker = await self._reach(addr, timeout_seconds, to_write=True)
+        broker.groups.setdefault((queue.topic, queue.queue_id, group), LeaseGroup(offset))
+        broker.wake()
+
+    async def backlogs(
+        self, addr: str, queues: Collection[MessageQueue], *, group: str, timeout_seconds: float
+    ) -> Mapping[MessageQueue, GroupBacklog]:
+        """See :meth:`LeasesMessages.backlogs`."""
+        broker = await self._reach(addr, timeout_seconds)
+        found = ((queue, broker.group(queue, group)) for queue in queues)
+        return {queue: held.backlog for queue, held in found if held is not None}
+
     def forget(self, addr: str) -> None:
         """See :meth:`Transport.forget`. There is no connection to close; the broker keeps its messages."""
 
@@ -132,12 +244,14 @@ class MemoryTransport:
         """Crash the broker: it is unreachable, and keeps its messages."""
         broker = self._brokers[addr]
         broker.is_down, broker.is_hanging = True, False
+        broker.detach()
         broker.wake()
 
     def hang(self, addr: str) -> None:
         """Suspend the broker: it no longer responds (SIGSTOP)."""
         broker = self._brokers[addr]
         broker.is_hanging = True
+        broker.detach()
         broker.wake()
 
     def bring_up(self, addr: str) -> None:
@@ -151,6 +265,7 @@ class MemoryTransport:
         """Delete all messages of the broker and its replicas, as with a Redis master that has no AOF."""
         broker = self._brokers[addr]
         broker.logs.clear()
+        broker.groups.clear()
         broker.wake()
         for other in self._brokers.values():
             if other.master == addr:
@@ -166,7 +281,9 @@ class MemoryTransport:
 
     def promote(self, addr: str) -> None:
         """Make a replica a master."""
-        self._brokers[addr].master = None
+        broker = self._brokers[addr]
+        broker.master = None
+        broker.detach()
 
     def trim(self, addr: str, queue: MessageQueue, first: int) -> None:
         """Remove the messages before offset ``first``."""
@@ -179,7 +296,7 @@ class MemoryTransport:
         if not master.is_unavailable:
             broker.copy_of(master)
 
-    async def _reach(self, addr: str, timeout_seconds: float) -> _Broker:
+    async def _reach(self, addr: str, timeout_seconds: float, *, to_write: bool = False) -> _Broker:
         broker = self._brokers[addr]
         ends_at = self._clock.monotonic() + timeout_seconds
         # As with Redis, other tasks run before the response.
@@ -190,11 +307,14 @@ class MemoryTransport:
             if broker.is_down:
                 raise BrokerUnreachableError(addr, "it is down")
             if not broker.is_hanging:
-                return broker
+                break
             seconds = ends_at - self._clock.monotonic()
             if seconds <= 0:
                 raise BrokerTimeoutError(addr, f"no response within {timeout_seconds:g} s")
             await self._until(broker.changed(), seconds)
+        if to_write and broker.master is not None:
+            raise BrokerRefusedError(addr, ResponseCode.NO_PERMISSION, "it is a replica; send to the master")
+        return broker
 
     async def _until(self, changed: asyncio.Future[None], seconds: float) -> None:
         try:
@@ -222,6 +342,8 @@ class _Log:
 class _Broker:
     def __init__(self) -> None:
         self.logs: defaultdict[tuple[str, int], _Log] = defaultdict(_Log)
+        self.groups: dict[tuple[str, int, str], LeaseGroup] = {}
+        """By topic, queue id and group; those of its master, while it is a replica that has all changes."""
         self.topics: dict[str, int] = {}
         self.is_down = False
         self.is_hanging = False
@@ -234,6 +356,9 @@ class _Broker:
 
     def log(self, queue: MessageQueue) -> _Log:
         return self.logs.get((queue.topic, queue.queue_id)) or _Log()
+
+    def group(self, queue: MessageQueue, group: str) -> LeaseGroup | None:
+        return self.groups.get((queue.topic, queue.queue_id, group))
 
     def append(
         self, queue: MessageQueue, entries: Sequence[Sequence[bytes]], max_length: int | None
@@ -258,7 +383,12 @@ class _Broker:
             mine.entries.extend(theirs.entries[at] for at in range(mine.end - theirs.first, len(theirs.entries)))
             mine.end = theirs.end
             mine.trim(theirs.first)
+        self.groups = master.groups
         self.wake()
+
+    def detach(self) -> None:
+        """Receive no further changes of groups from the master."""
+        self.groups = copy.deepcopy(self.groups)
 
     def changed(self) -> asyncio.Future[None]:
         """Done when anything changes."""

@@ -196,6 +196,8 @@ class CoordinationRequest:
     """Of a broadcasting consumer, which closes it; None: the members share the offsets that the coordination stores."""
     clock: Clock
     rng: random.Random
+    leases: bool = False
+    """Whether the consumer leases messages (RocketMQ CONSUME_POP), and holds no queues."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from pointsman_client.redis_streams.lane import Lane
 from pointsman_client.redis_streams.options import RedisOptions
 from pointsman_client.redis_streams.reading import Entries, Reader, key_of
 from pointsman_client.redis_streams.resp import pack
+from pointsman_client.redis_streams.stream_leases import Leases
 
 _KEEPALIVE = {
     getattr(socket, option): value
@@ -63,6 +64,7 @@ class RedisBroker:
         self._appender = Appender(addr, self._writing, options)
         self._reader = Reader(addr, self._reading)
         self._blocking_reader = BlockingReader(addr, self._waiting, self._execute)
+        self._leases = Leases(addr, self._reading, self._blocking_reader, clock)
         self._age_trimmer: AgeTrimmer | None = None
         if options.max_age_seconds is not None:
             self._age_trimmer = AgeTrimmer(
@@ -117,6 +119,12 @@ class RedisBroker:
         """See :meth:`Transport.offset_at`."""
         self.is_retired = False
         return await self._reader.offset_at(queue, at, timeout_seconds=timeout_seconds)
+
+    @property
+    def leases(self) -> Leases:
+        """The leases of messages, to be used now."""
+        self.is_retired = False
+        return self._leases
 
     def retire(self) -> None:
         """Close connections without pending requests; they are reopened on demand."""

@@ -102,7 +102,7 @@ class Reader:
             if found_id[:2] != b"0-":
                 if messages:
                     break  # the next pull begins with it
-                raise self._foreign_id(queue, found_id)
+                raise foreign_id(self.addr, queue, found_id)
             after = int(found_id[2:])
             messages.append(to_received(fields, queue, after - 1))
         # Ids are consecutive, so missing ones were removed.
@@ -136,13 +136,15 @@ class Reader:
     def _offset_after(self, queue: MessageQueue, found_id: bytes) -> int:
         after = offset_after(found_id.decode())
         if after is None:
-            raise self._foreign_id(queue, found_id)
+            raise foreign_id(self.addr, queue, found_id)
         return after
 
-    def _foreign_id(self, queue: MessageQueue, found_id: bytes) -> BrokerRefusedError:
-        text = f"{key_of(queue).decode()} has the entry {found_id.decode()}, whose id is not an offset (0-n); "
-        text += "write with XADD ... 0-*, and remove that entry or the stream"
-        return BrokerRefusedError(self.addr, ResponseCode.SYSTEM_ERROR, text)
+
+def foreign_id(addr: str, queue: MessageQueue, found_id: bytes) -> BrokerRefusedError:
+    """Return the error for an entry that was not added with ``0-*``."""
+    text = f"{key_of(queue).decode()} has the entry {found_id.decode()}, whose id is not an offset (0-n); "
+    text += "write with XADD ... 0-*, and remove that entry or the stream"
+    return BrokerRefusedError(addr, ResponseCode.SYSTEM_ERROR, text)
 
 
 def key_of(queue: MessageQueue) -> bytes:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from pointsman.clock import Clock, SystemClock
 from pointsman.group_topics import is_group_topic
+from pointsman_client.core.lease import GroupBacklog, Lease
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
 from pointsman_client.errors import ClientClosedError, InvalidMessageError
+from pointsman_client.ports.leases import PoppedMessages
 from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt
 from pointsman_client.redis_streams.broker import RedisBroker, check_connection
 from pointsman_client.redis_streams.options import RedisOptions
@@ -33,6 +35,10 @@ class RedisStreamsTransport:
 
     ends_in_time = True
     """See ``Transport``."""
+    keeps_lease_offsets = False
+    """See ``LeasesMessages``."""
+    notices_late_acknowledgements = True
+    """See ``LeasesMessages``."""
 
     @takes_options(RedisOptions)
     def __init__(self, options: RedisOptions) -> None:
@@ -90,6 +96,72 @@ class RedisStreamsTransport:
     async def offset_at(self, addr: str, queue: MessageQueue, at: datetime, *, timeout_seconds: float) -> int:
         """See :meth:`Transport.offset_at`. The result is approximate if the clocks of producers differ."""
         return await self._broker(addr).offset_at(queue, at, timeout_seconds)
+
+    async def pop(
+        self,
+        addr: str,
+        queues: Sequence[MessageQueue],
+        *,
+        reader: Reader,
+        max_messages: int,
+        invisible_seconds: float,
+        is_ordered: bool,
+        timeout_seconds: float,
+    ) -> PoppedMessages:
+        """See :meth:`LeasesMessages.pop`. The consumer filters."""
+        return await self._broker(addr).leases.pop(
+            queues,
+            group=reader.group,
+            max_messages=max_messages,
+            invisible_seconds=invisible_seconds,
+            is_ordered=is_ordered,
+            timeout_seconds=timeout_seconds,
+        )
+
+    async def wait_for_messages(
+        self,
+        addr: str,
+        queues: Sequence[MessageQueue],
+        *,
+        reader: Reader,
+        is_ordered: bool,
+        wait_seconds: float,
+        timeout_seconds: float,
+    ) -> None:
+        """See :meth:`LeasesMessages.wait_for_messages`. While there are leases it returns after a second."""
+        await self._broker(addr).leases.wait(
+            queues,
+            group=reader.group,
+            is_ordered=is_ordered,
+            wait_seconds=wait_seconds,
+            timeout_seconds=timeout_seconds,
+        )
+
+    async def acknowledge(
+        self, addr: str, leases: Sequence[Lease], *, group: str, timeout_seconds: float
+    ) -> tuple[Lease, ...]:
+        """See :meth:`LeasesMessages.acknowledge`."""
+        return await self._broker(addr).leases.acknowledge(leases, group=group, timeout_seconds=timeout_seconds)
+
+    async def change_invisible(
+        self, addr: str, leases: Sequence[Lease], *, group: str, invisible_seconds: float, timeout_seconds: float
+    ) -> tuple[Lease | None, ...]:
+        """See :meth:`LeasesMessages.change_invisible`."""
+        return await self._broker(addr).leases.change_invisible(
+            leases, group=group, invisible_seconds=invisible_seconds, timeout_seconds=timeout_seconds
+        )
+
+    async def begin_group(
+        self, addr: str, queue: MessageQueue, offset: int, *, group: str, timeout_seconds: float
+    ) -> None:
+        """See :meth:`LeasesMessages.begin_group`."""
+        await self._broker(addr).leases.begin_group(queue, offset, group=group, timeout_seconds=timeout_seconds)
+
+    async def backlogs(
+        self, addr: str, queues: Collection[MessageQueue], *, group: str, timeout_seconds: float
+    ) -> Mapping[MessageQueue, GroupBacklog]:
+        """See :meth:`LeasesMessages.backlogs`."""
+        return await self._broker(addr).leases.backlogs(queues, group=group, timeout_seconds=timeout_seconds)
 
     def forget(self, addr: str) -> None:
         """See :meth:`Transport.forget`."""

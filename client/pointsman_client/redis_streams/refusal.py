@@ -36,7 +36,10 @@ _BY_TYPE: tuple[tuple[type[RedisError], ResponseCode, str], ...] = (
     (
         NoPermissionError,
         _NO,
-        "permit the user XADD, XREAD, XRANGE, XINFO, MULTI and EXEC on the queues' keys (ACL SETUSER)",
+        (
+            "permit the user XADD, XREAD, XRANGE, XINFO, MULTI and EXEC, and for leases EVAL_RO, EVAL, XGROUP, "
+            "XREADGROUP, XPENDING, XCLAIM and XACK, on the queues' keys (ACL SETUSER)"
+        ),
     ),
     (AuthenticationError, _NO, "check username and password"),
     (BusyLoadingError, _NOT_NOW, "it is loading its data from disk; wait, or use another broker"),

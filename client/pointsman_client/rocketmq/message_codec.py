@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from pointsman.group_topics import is_group_topic
+from pointsman.group_topics import DLQ_PREFIX, RETRY_PREFIX, is_group_topic, without_pop_retry
 from pointsman_client.core.message import NO_PROPERTIES, Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import InvalidMessageError
@@ -188,10 +188,7 @@ def decode_messages(
 def read_stored(data: bytes, *, cluster: str, broker_name: str, max_body_bytes: int) -> list[ReceivedMessage]:
     """Read stored messages of any topics and queues of one broker. Raises ValueError."""
     found: list[ReceivedMessage] = []
-    at = 0
-    while at < len(data):
-        size = int.from_bytes(data[at : at + 4], "big")
-        record = data[at : at + max(size, 4)]
+    for record in stored_records(data):
         topic, queue_id = stored_queue(record)
         queue = MessageQueue(topic, cluster, broker_name, queue_id)
         messages, unread = decode_messages(
@@ -200,8 +197,26 @@ def read_stored(data: bytes, *, cluster: str, broker_name: str, max_body_bytes: 
         if unread is not None and unread.problem:
             raise _UnreadableError(unread.problem)
         found += messages
-        at += len(record)
     return found
+
+
+def stored_records(data: bytes) -> Iterator[bytes]:
+    """Yield each stored message as it is."""
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        yield data[at : at + max(size, 4)]
+        at += max(size, 4)
+
+
+def stored_property(record: bytes, name: str) -> str:
+    """Return a property of one stored message; empty: it has none, or cannot be read."""
+    try:
+        properties = next((each for _, _, each in _records(record)), b"").decode("utf-8", "replace")
+    except _UnreadableError:
+        return ""
+    pairs = (item.partition("\x01") for item in properties.split("\x02"))
+    return next((value for found, _, value in pairs if found == name), "")
 
 
 def store_times(data: bytes) -> list[tuple[int, int]]:
@@ -294,6 +309,7 @@ class _MessageReader:
     def __init__(self, queue: MessageQueue) -> None:
         self._queue = queue
         self._is_of_group = is_group_topic(queue.topic)
+        self._group = queue.topic.removeprefix(DLQ_PREFIX).removeprefix(RETRY_PREFIX)
         self._ignored = {""}
         """Properties that are not in received messages. Those that brokers add are the same in each message."""
 
@@ -321,7 +337,8 @@ class _MessageReader:
                 keys = tuple(value.split())
             elif self._is_of_group:
                 if name in {"RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"}:
-                    topic = value
+                    # A dead letter of a group that leases was last in that group's retry topic.
+                    topic = without_pop_retry(value, self._group)
                 elif name == _ORIGIN or (name == "ORIGIN_MESSAGE_ID" and not origin):
                     origin = value
                 elif name == _ERROR:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -11,6 +11,7 @@ from typing import TypeVar
 from pointsman.clock import Clock, SystemClock
 from pointsman.rocketmq.codes import BrokerRequestCode, BrokerResponseCode
 from pointsman_client.aio import deadline_in
+from pointsman_client.core.lease import GroupBacklog, Lease
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
@@ -24,8 +25,10 @@ from pointsman_client.errors import (
     UnreadableMessageError,
 )
 from pointsman_client.ports.coordination import Coordination, CoordinationRequest
+from pointsman_client.ports.leases import PoppedMessages
 from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt
 from pointsman_client.rocketmq.broker_connection import AbandonedError, Response
+from pointsman_client.rocketmq.broker_leases import BrokerLeases
 from pointsman_client.rocketmq.broker_link import Link
 from pointsman_client.rocketmq.broker_refusals import refused, send_refused
 from pointsman_client.rocketmq.groups.broker_coordination import broker_coordination
@@ -63,14 +66,19 @@ _STATUSES: dict[int, SendStatus] = {
 class RocketmqTransport:
     """Carries messages to and from RocketMQ brokers, 4.9 or later.
 
-    Implements ``Transport``, ``SendsBack``, ``SendsOneWay``, ``ChecksMessages``, ``CreatesTopics`` and
-    ``CoordinatesGroups``. Each broker has one connection, opened when it is first used. A receipt has no offset for a
-    delayed message: the broker puts it into an internal topic first. A batch cannot contain delayed messages.
+    Implements ``Transport``, ``SendsBack``, ``SendsOneWay``, ``ChecksMessages``, ``CreatesTopics``,
+    ``CoordinatesGroups`` and, with brokers 5.0 or later, ``LeasesMessages``. Each broker has one connection, opened
+    when it is first used. A receipt has no offset for a delayed message: the broker puts it into an internal topic
+    first. A batch cannot contain delayed messages.
     Properties that RocketMQ uses itself, such as ``DELAY``, cannot be sent and are not in received messages.
     """
 
     ends_in_time = True
     """See ``Transport``."""
+    keeps_lease_offsets = True
+    """See ``LeasesMessages``."""
+    notices_late_acknowledgements = False
+    """See ``LeasesMessages``."""
     default_topic = DEFAULT_TOPIC
     """See ``CreatesTopics``."""
     default_topic_queue_nums = DEFAULT_TOPIC_QUEUE_NUMS
@@ -86,6 +94,7 @@ class RocketmqTransport:
         self._clock: Clock = options.clock or SystemClock()
         self._requests = SendRequests(options)
         self._links: dict[str, Link] = {}
+        self._leases = BrokerLeases(lambda addr: self._link(addr), max_body_bytes=options.max_body_bytes)  # noqa: PLW0108  # below
         self._closed = False
 
     @property
@@ -227,6 +236,74 @@ class RocketmqTransport:
         if len(body) < IN_THREAD_BYTES:
             return read()
         return await _in_thread(read, deadline, BrokerTimeoutError(addr, NO_THREAD))
+
+    async def pop(
+        self,
+        addr: str,
+        queues: Sequence[MessageQueue],
+        *,
+        reader: Reader,
+        max_messages: int,
+        invisible_seconds: float,
+        is_ordered: bool,
+        timeout_seconds: float,
+    ) -> PoppedMessages:
+        """See :meth:`LeasesMessages.pop`. A broker returns at most 32 messages at a time."""
+        return await self._leases.pop(
+            addr,
+            queues,
+            reader=reader,
+            max_messages=max_messages,
+            invisible_seconds=invisible_seconds,
+            is_ordered=is_ordered,
+            timeout_seconds=timeout_seconds,
+        )
+
+    async def wait_for_messages(
+        self,
+        addr: str,
+        queues: Sequence[MessageQueue],
+        *,
+        reader: Reader,
+        is_ordered: bool,
+        wait_seconds: float,
+        timeout_seconds: float,
+    ) -> None:
+        """See :meth:`LeasesMessages.wait_for_messages` (NOTIFICATION)."""
+        await self._leases.wait(
+            addr,
+            queues,
+            reader=reader,
+            is_ordered=is_ordered,
+            wait_seconds=wait_seconds,
+            timeout_seconds=timeout_seconds,
+        )
+
+    async def acknowledge(
+        self, addr: str, leases: Sequence[Lease], *, group: str, timeout_seconds: float
+    ) -> tuple[Lease, ...]:
+        """See :meth:`LeasesMessages.acknowledge`."""
+        return await self._leases.acknowledge(addr, leases, group=group, timeout_seconds=timeout_seconds)
+
+    async def change_invisible(
+        self, addr: str, leases: Sequence[Lease], *, group: str, invisible_seconds: float, timeout_seconds: float
+    ) -> tuple[Lease | None, ...]:
+        """See :meth:`LeasesMessages.change_invisible`."""
+        return await self._leases.change_invisible(
+            addr, leases, group=group, invisible_seconds=invisible_seconds, timeout_seconds=timeout_seconds
+        )
+
+    async def begin_group(
+        self, addr: str, queue: MessageQueue, offset: int, *, group: str, timeout_seconds: float
+    ) -> None:
+        """See :meth:`LeasesMessages.begin_group`."""
+        await self._leases.begin_group(addr, queue, offset, group=group, timeout_seconds=timeout_seconds)
+
+    async def backlogs(
+        self, addr: str, queues: Collection[MessageQueue], *, group: str, timeout_seconds: float
+    ) -> Mapping[MessageQueue, GroupBacklog]:
+        """See :meth:`LeasesMessages.backlogs`."""
+        return await self._leases.backlogs(addr, queues, group=group, timeout_seconds=timeout_seconds)
 
     async def send_back(
         self,

@@ -12,6 +12,7 @@ from pointsman.manual_clock import ManualClock
 from pointsman_client.consumer.listener import Listener
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
+from pointsman_client.consumer.simple_consumer import SimpleConsumer
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.metrics_hook import MetricsHook
@@ -19,7 +20,7 @@ from tests.kit.client.memory_group import MemoryBrokers, MemoryGroup, RoutesInMe
 
 CLOSE_STEPS = 60
 
-ConsumerT = TypeVar("ConsumerT", PushConsumer, PullConsumer)
+ConsumerT = TypeVar("ConsumerT", PushConsumer, PullConsumer, SimpleConsumer)
 
 
 def numbers(count: int, prefix: str = "") -> list[str]:
@@ -48,6 +49,11 @@ class Setup:
         """Start a pull consumer."""
         settings = {"subscriptions": {"orders": "*"}} | settings
         return await self._enter(PullConsumer(self.routes, **self._settings(name) | settings))
+
+    async def join_leasing(self, name: str, **settings: Any) -> SimpleConsumer:
+        """Start a consumer that leases messages."""
+        settings = {"subscriptions": {"orders": "*"}} | settings
+        return await self._enter(SimpleConsumer(self.routes, **self._settings(name) | settings))
 
     def _settings(self, name: str) -> dict[str, Any]:
         return {
@@ -85,6 +91,7 @@ class Recorded(MetricsHook):
         self.queues: dict[str, int] = {}
         self.lost_locks = 0
         self.trimmed_messages = 0
+        self.acknowledged_messages: Counter[str] = Counter()
         self.filtered_messages = 0
         self.blocked: dict[MessageQueue, float] = {}
         self.running: dict[MessageQueue, float] = {}
@@ -94,6 +101,9 @@ class Recorded(MetricsHook):
 
     def sent_back(self, *, destination: str, **_: object) -> None:
         self.destinations[destination] += 1
+
+    def acknowledged(self, *, messages: int, result: str, **_: object) -> None:
+        self.acknowledged_messages[result] += messages
 
     def rebalanced(self, *, topic: str, trigger: str, **_: object) -> None:
         if topic == "orders":

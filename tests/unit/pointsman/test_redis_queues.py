@@ -6,13 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.redis_queues import MAX_OFFSET, entry_id, id_before, offset_after
+from pointsman.names import name_problem
+from pointsman.redis_queues import MAX_OFFSET, entry_id, id_before, lease_group, offset_after
 
 
 @given(st.integers(0, MAX_OFFSET - 1))
 def test_the_offset_after_an_entry_is_its_own_and_one(offset: int) -> None:
     assert offset_after(entry_id(offset)) == offset + 1
     assert offset_after(id_before(offset)) == offset
+
+
+def test_the_name_of_a_group_with_leases_is_no_groups_own_name() -> None:
+    assert lease_group("billing") == "pop:billing"
+    assert name_problem(lease_group("billing"))
 
 
 def test_the_first_entry_of_a_stream_is_offset_0_and_an_empty_stream_ends_at_0() -> None:

@@ -33,6 +33,7 @@ def broker_coordination(request: CoordinationRequest, transport: Transport, opti
         group=request.group,
         client_id=request.client_id,
         is_listener=request.call_listener is not None,
+        leases=request.leases,
         retries=request.retries,
         message_model=request.message_model,
         consume_from=request.consume_from,

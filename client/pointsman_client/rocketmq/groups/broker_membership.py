@@ -73,6 +73,7 @@ class BrokerMembership:
         group: str,
         client_id: str,
         is_listener: bool,
+        leases: bool = False,
         retries: bool,
         message_model: MessageModel,
         consume_from: ConsumeFrom,
@@ -91,6 +92,7 @@ class BrokerMembership:
         self._group = group
         self._client_id = client_id
         self._is_listener = is_listener
+        self._leases = leases
         self._retries = retries
         self._message_model = message_model
         self._consume_from = consume_from
@@ -340,7 +342,8 @@ class BrokerMembership:
             ("messageModel", "message models", self._message_model.value),
             ("consumeType", "consume types (push and pull)", self._consume_type),
         ):
-            if others.get(key) not in {None, value}:
+            # Java members that use POP state another type than the broker.
+            if others.get(key) not in {None, value} and not (key == "consumeType" and self._leases):
                 found.append(name)
         return tuple(found)
 
@@ -360,6 +363,8 @@ class BrokerMembership:
 
     @property
     def _consume_type(self) -> str:
+        if self._leases:
+            return "CONSUME_POP"
         return "CONSUME_PASSIVELY" if self._is_listener else "CONSUME_ACTIVELY"
 
     def _all_subscriptions(self) -> dict[str, str]:

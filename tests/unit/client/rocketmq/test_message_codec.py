@@ -210,6 +210,12 @@ def test_in_the_topics_of_a_group_the_original_topic_counts() -> None:
     assert decode_one(stored_message(b"a", properties=text_of({"RETRY_TOPIC": "x"}))).topic == "orders"
 
 
+def test_a_dead_letter_of_a_group_that_leases_has_the_applications_topic() -> None:
+    queue = MessageQueue("%DLQ%billing", "c1", "a", 0)
+    properties = text_of({"RETRY_TOPIC": "%RETRY%billing_orders"})
+    assert decode_one(stored_message(b"a", topic=queue.topic, properties=properties), queue).topic == "orders"
+
+
 def test_a_failed_message_keeps_where_and_why_it_failed() -> None:
     sent = outgoing("a", origin="c1/a/orders/3@5", error="it broke\x01\x02\ud800")
     text = properties_text(sent, RETRY.topic)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pointsman_client import Credentials, InvalidOptionError, client, sync
-from pointsman_client.consumer import pull_consumer, push_consumer
+from pointsman_client.consumer import pull_consumer, push_consumer, simple_consumer
 from pointsman_client.memory import MemoryTransport
 from pointsman_client.producer import producer
 
@@ -20,6 +20,7 @@ PAIRS: dict[str, tuple[type, type]] = {
     "Producer": (producer.Producer, sync.Producer),
     "PushConsumer": (push_consumer.PushConsumer, sync.PushConsumer),
     "PullConsumer": (pull_consumer.PullConsumer, sync.PullConsumer),
+    "SimpleConsumer": (simple_consumer.SimpleConsumer, sync.SimpleConsumer),
 }
 COUNTERPARTS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
 NOT_FOR_BLOCKING = {"cached_route"}
@@ -69,6 +70,7 @@ def test_credentials_are_for_addresses_and_not_for_a_client_that_has_its_own() -
         for make in (
             partial(sync.Producer, name_servers, **shared),
             partial(sync.PullConsumer, name_servers, **shared, **group),
+            partial(sync.SimpleConsumer, name_servers, **shared, **group),
             partial(sync.PushConsumer, name_servers, **shared, **group, listener=print),
         ):
             with nullcontext() if is_allowed else pytest.raises(InvalidOptionError, match=r"^credentials = "):
