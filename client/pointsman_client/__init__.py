@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES, SendResult, SendStatus
     from pointsman_client.core.sharding import ExplicitTable, HashRing, ModuloMap, QueueOfKey, ShardingMap, SubShards
+    from pointsman_client.core.transactions import TransactionState
     from pointsman_client.errors import (
         AbsentBroker,
         AccessDeniedError,
@@ -94,6 +95,8 @@ if TYPE_CHECKING:
     from pointsman_client.producer.outbox import Outbox
     from pointsman_client.producer.producer import Producer
     from pointsman_client.producer.producer_options import Fallback, Park
+    from pointsman_client.producer.transaction import Transaction
+    from pointsman_client.producer.transaction_producer import TransactionProducer
     from pointsman_client.routes.route_watch import RouteChanges
     from pointsman_client.tracing_hook import SendSpan, TracingHook
 
@@ -198,6 +201,9 @@ __all__ = [
     "TopicNotFoundError",
     "TopicRoute",
     "TracingHook",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionState",
     "Transport",
     "UnreadableMessageError",
     "WrongEventLoopError",
@@ -227,6 +233,7 @@ _NAMES_OF = {
     ),
     "pointsman_client.core.send_outcome": "RETRY_RESPONSE_CODES SendResult SendStatus",
     "pointsman_client.core.sharding": "ExplicitTable HashRing ModuloMap QueueOfKey ShardingMap SubShards",
+    "pointsman_client.core.transactions": "TransactionState",
     "pointsman_client.errors": (
         "AbsentBroker AccessDeniedError AgentFailedError AllocationError BlockingCallError BrokerError "
         "BrokerRefusedError BrokerTimeoutError BrokerUnreachableError CallTimeoutError ClientClosedError "
@@ -243,6 +250,8 @@ _NAMES_OF = {
     "pointsman_client.producer.outbox": "Outbox",
     "pointsman_client.producer.producer": "Producer",
     "pointsman_client.producer.producer_options": "Fallback Park",
+    "pointsman_client.producer.transaction": "Transaction",
+    "pointsman_client.producer.transaction_producer": "TransactionProducer",
     "pointsman_client.routes.route_watch": "RouteChanges",
     "pointsman_client.tracing_hook": "SendSpan TracingHook",
 }

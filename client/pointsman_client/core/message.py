@@ -182,6 +182,8 @@ class OutgoingMessage(NamedTuple):
     """Of a message sent back by a consumer: where it was first read, as ``cluster/broker/topic/queue@offset``."""
     error: str = ""
     """Of a dead letter: the last error of its listener."""
+    internal_properties: Mapping[str, str] = NO_PROPERTIES
+    """Properties by RocketMQ's names, which applications cannot set: of half messages."""
 
 
 def _check_deliver_at(at: object) -> None:

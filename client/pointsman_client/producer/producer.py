@@ -61,7 +61,7 @@ class Producer:
 
     The constructor opens and starts nothing. One producer belongs to one event loop; share it between tasks. Delivery
     is at least once: an attempt without a response may have stored the message, and the next attempt then stores a
-    second copy with the same message id. There are no transactions.
+    second copy with the same message id. :class:`TransactionProducer` has transactions.
     """
 
     @takes_options(ProducerOptions)

@@ -64,8 +64,8 @@ class Sent(NamedTuple):
     def results(self, messages: Sequence[OutgoingMessage]) -> tuple[SendResult, ...]:
         """Return the result of each message."""
         offsets = zip(messages, self.receipt.queue_offsets, strict=True)
-        status, tries = self.receipt.status, self.tries
-        return tuple([SendResult(each.message_id, self.queue, offset, status, tries) for each, offset in offsets])
+        status, tries, half = self.receipt.status, self.tries, self.receipt.half
+        return tuple([SendResult(each.message_id, self.queue, offset, status, tries, half) for each, offset in offsets])
 
 
 class Sender:

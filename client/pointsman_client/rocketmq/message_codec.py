@@ -22,6 +22,8 @@ from pointsman_client.errors import InvalidMessageError
 
 COMPRESSED = 0x1
 """Flag of a compressed body, in ``sysFlag``. zlib's number in the bits of the type is 0."""
+PREPARED = 0x4
+"""Flag of a half message."""
 _IPV6_HOSTS, _INNER_BATCH = 0x30, 0xC0
 
 MAX_PROPERTIES_BYTES = 32_767
@@ -88,6 +90,8 @@ def properties_text(outgoing: OutgoingMessage, topic: str, delay: str = "") -> s
         text += f"{_ORIGIN}\x01{outgoing.origin}\x02"
     if outgoing.error:
         text += f"{_ERROR}\x01{_without_separators(outgoing.error)}\x02"
+    for name, value in outgoing.internal_properties.items():
+        text += property_text(name, value)
     if message.properties:
         text += _users_properties(message.properties)
     if len(text) * 4 > MAX_PROPERTIES_BYTES and len(text.encode()) > MAX_PROPERTIES_BYTES:

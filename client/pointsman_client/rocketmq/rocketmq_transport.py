@@ -24,11 +24,14 @@ from pointsman_client.errors import (
     UnreadableMessageError,
 )
 from pointsman_client.ports.coordination import Coordination, CoordinationRequest
+from pointsman_client.ports.producer_group import ProducerGroup, ProducerGroupRequest
 from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt
 from pointsman_client.rocketmq.broker_connection import AbandonedError, Response
 from pointsman_client.rocketmq.broker_link import Link
 from pointsman_client.rocketmq.broker_refusals import refused, send_refused
 from pointsman_client.rocketmq.groups.broker_coordination import broker_coordination
+from pointsman_client.rocketmq.groups.producer_membership import ProducerMembership
+from pointsman_client.rocketmq.half_messages import sent_half
 from pointsman_client.rocketmq.message_codec import (
     commit_log_offset,
     milliseconds,
@@ -63,10 +66,11 @@ _STATUSES: dict[int, SendStatus] = {
 class RocketmqTransport:
     """Carries messages to and from RocketMQ brokers, 4.9 or later.
 
-    Implements ``Transport``, ``SendsBack``, ``SendsOneWay``, ``ChecksMessages``, ``CreatesTopics`` and
-    ``CoordinatesGroups``. Each broker has one connection, opened when it is first used. A receipt has no offset for a
-    delayed message: the broker puts it into an internal topic first. A batch cannot contain delayed messages.
-    Properties that RocketMQ uses itself, such as ``DELAY``, cannot be sent and are not in received messages.
+    Implements ``Transport``, ``SendsBack``, ``SendsOneWay``, ``ChecksMessages``, ``CreatesTopics``,
+    ``CoordinatesGroups`` and ``HasTransactions``. Each broker has one connection, opened when it is first used. A
+    receipt has no offset for a delayed message: the broker puts it into an internal topic first. A batch cannot contain
+    delayed messages. Properties that RocketMQ uses itself, such as ``DELAY``, cannot be sent and are not in received
+    messages.
     """
 
     ends_in_time = True
@@ -108,11 +112,17 @@ class RocketmqTransport:
         if messages[0].due_at is not None:
             return SendReceipt(status, (None,))
         first = number(addr, command, "queueOffset")
+        if messages[0].internal_properties:
+            return SendReceipt(status, (None,), sent_half(addr, messages[0], command))
         return SendReceipt(status, tuple(range(first, first + len(messages))))
 
     def coordination(self, request: CoordinationRequest) -> Coordination:
         """See :meth:`CoordinatesGroups.coordination`. Members have their own connections."""
         return broker_coordination(request, self, self._options)
+
+    def producer_group(self, request: ProducerGroupRequest) -> ProducerGroup:
+        """See :meth:`HasTransactions.producer_group`. Producers in groups have their own connections."""
+        return ProducerMembership(request, self._options)
 
     async def send_one_way(
         self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float

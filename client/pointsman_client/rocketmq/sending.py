@@ -14,6 +14,7 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import InvalidMessageError, MessageTooLargeError
 from pointsman_client.rocketmq.message_codec import (
     COMPRESSED,
+    PREPARED,
     encode_batch,
     milliseconds,
     properties_text,
@@ -71,6 +72,8 @@ class SendRequests:
             delay = "" if first.due_at is None else delay_property(first.due_at, now=now, version=version)
             properties = properties_text(first, queue.topic, delay)
             body, sys_flag = self._compressed(first.message.body)
+            if "TRAN_MSG" in first.internal_properties:
+                sys_flag |= PREPARED
         if len(body) > _MAX_BODY_BYTES:
             raise MessageTooLargeError(queue.topic, len(body), _MAX_BODY_BYTES)
         account = self._options.access_key

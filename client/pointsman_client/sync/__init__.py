@@ -7,5 +7,16 @@ from pointsman_client.sync.client import NameServerClient, RouteChanges
 from pointsman_client.sync.producer import Producer, SendCallback
 from pointsman_client.sync.pull_consumer import PullConsumer
 from pointsman_client.sync.push_consumer import Listener, PushConsumer
+from pointsman_client.sync.transaction_producer import Transaction, TransactionProducer
 
-__all__ = ["Listener", "NameServerClient", "Producer", "PullConsumer", "PushConsumer", "RouteChanges", "SendCallback"]
+__all__ = [
+    "Listener",
+    "NameServerClient",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "RouteChanges",
+    "SendCallback",
+    "Transaction",
+    "TransactionProducer",
+]

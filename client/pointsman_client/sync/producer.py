@@ -50,10 +50,19 @@ class Producer(Facade):
 
         Pass a callable that makes the transport, such as ``transport=RedisStreamsTransport``; it is then closed, too.
         """
+        self._wrap(options, ProducerOptions, async_producer.Producer)
+
+    def _wrap(
+        self,
+        options: SyncProducerOptions,
+        kind: type[ProducerOptions],
+        make: Callable[..., async_producer.Producer],
+    ) -> None:
+        """Make the async producer, from those of the options that ``kind`` has."""
         seconds = options.call_timeout_seconds
         self._client = client_for(options, zone=options.zone, call_timeout_seconds=seconds)
         dependency = None if self._client is options.name_servers else self._client
-        self._producer = async_producer.Producer(**inner_options(ProducerOptions, options, self._client))
+        self._producer = make(**inner_options(kind, options, self._client))
         self._pending = _PendingCallbacks(most=min(options.back_pressure_for_async_send_num, MAX_PENDING_CALLBACKS))
         super().__init__(self._producer, call_timeout_seconds=seconds, dependency=dependency)
 
