@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES, SendResult, SendStatus
     from pointsman_client.core.sharding import ExplicitTable, HashRing, ModuloMap, QueueOfKey, ShardingMap, SubShards
+    from pointsman_client.core.subscription import SqlFilter
     from pointsman_client.core.transactions import TransactionState
     from pointsman_client.errors import (
         AbsentBroker,
@@ -196,6 +197,7 @@ __all__ = [
     "SendStatus",
     "SendsBack",
     "ShardingMap",
+    "SqlFilter",
     "SubShards",
     "TooManyInFlightError",
     "TopicNotFoundError",
@@ -233,6 +235,7 @@ _NAMES_OF = {
     ),
     "pointsman_client.core.send_outcome": "RETRY_RESPONSE_CODES SendResult SendStatus",
     "pointsman_client.core.sharding": "ExplicitTable HashRing ModuloMap QueueOfKey ShardingMap SubShards",
+    "pointsman_client.core.subscription": "SqlFilter",
     "pointsman_client.core.transactions": "TransactionState",
     "pointsman_client.errors": (
         "AbsentBroker AccessDeniedError AgentFailedError AllocationError BlockingCallError BrokerError "

@@ -3,6 +3,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -14,7 +15,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * produce NAMESRV TOPIC GROUP COUNT MILLIS: sends one each MILLIS, again when that failed, 20 failures in total;
  *   ends earlier where there is a file "stop" in its folder.
  * kinds NAMESRV TOPIC GROUP: sends a message with tag, keys and property, one that is compressed, and a batch.
- * consume NAMESRV TOPIC GROUP: reads until it is killed.
+ * consume NAMESRV TOPIC GROUP [TAG|SQL92 EXPRESSION]: reads until it is killed.
  * NAMESRV is empty where an address server has the list of name servers.
  */
 public class Client {
@@ -63,7 +64,8 @@ public class Client {
     c.setNamesrvAddr(a[1].isEmpty() ? null : a[1]);
     c.setVipChannelEnabled(false);
     c.setPollNameServerInterval(2000);
-    c.subscribe(a[2], "*");
+    boolean isSql = a.length > 5 && a[4].equals("SQL92");
+    c.subscribe(a[2], isSql ? MessageSelector.bySql(a[5]) : MessageSelector.byTag(a.length > 5 ? a[5] : "*"));
     c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
     c.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
       messages.forEach(m -> {

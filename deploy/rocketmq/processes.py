@@ -175,9 +175,12 @@ class Clients(ABC):
         """Start a Java producer of a message with tag, keys and property, a compressed one and a batch."""
         return self._client("kinds", topic)
 
-    def consumer(self, topic: str, *, group: str = "") -> Running:
-        """Start a consumer, in its own group unless one is named, from the first message."""
-        return self._client("consume", topic, group=group)
+    def consumer(self, topic: str, *, group: str = "", selector: Sequence[str] = ()) -> Running:
+        """Start a consumer, in its own group unless one is named, from the first message.
+
+        ``selector``: of Java's clients, TAG or SQL92 and an expression.
+        """
+        return self._client("consume", topic, *selector, group=group)
 
     def _client(self, what: str, topic: str, *more: str, group: str = "") -> Running:
         self._clients += 1

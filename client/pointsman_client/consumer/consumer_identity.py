@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 from pointsman_client.client_ids import check_client_id, local_address, unique_instance
 from pointsman_client.consumer.consumer_options import ConsumerOptions
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.subscription import Subscription, Subscriptions, to_subscriptions
+from pointsman_client.errors import InvalidOptionError
 from pointsman_client.ownership import Resources
+from pointsman_client.ports.transport import FiltersBySql, Transport
 
 DEFAULT_INSTANCE = "DEFAULT"
 
@@ -17,6 +20,7 @@ class ConsumerIdentity:
     """Client id and current subscriptions of one member of a group."""
 
     def __init__(self, options: ConsumerOptions, subscriptions: Subscriptions, resources: Resources) -> None:
+        self._resources = resources
         self.subscriptions: dict[str, Subscription] = to_subscriptions(subscriptions)
         self.client_id = (
             check_client_id(options.client_id)
@@ -32,7 +36,10 @@ class ConsumerIdentity:
 
     def subscribe(self, topic: str, expression: str) -> None:
         """Add or replace the subscription of a topic."""
-        self.subscriptions[topic] = Subscription.parse(topic, expression)
+        subscription = Subscription.parse(topic, expression)
+        if self._resources.is_started:
+            check_sql([subscription], self._resources.transport)
+        self.subscriptions[topic] = subscription
 
     def unsubscribe(self, topic: str) -> bool:
         """Remove a topic; return whether it was subscribed."""
@@ -48,3 +55,11 @@ def make_client_id(*, address: str, group: str, model: MessageModel, zone: str, 
     is_broadcasting = model is MessageModel.BROADCASTING
     instance = f"{DEFAULT_INSTANCE}#{group}" if is_broadcasting else unique_instance(rng)
     return check_client_id(f"{address}@{instance}@{zone}" if zone else f"{address}@{instance}")
+
+
+def check_sql(subscriptions: Iterable[Subscription], transport: Transport) -> None:
+    """Raise :class:`InvalidOptionError` for a :class:`SqlFilter` that no broker of the transport evaluates."""
+    sql = next((each for each in subscriptions if each.is_sql), None)
+    if sql is not None and not isinstance(transport, FiltersBySql):
+        problem = "is a SQL92 condition, which only RocketMQ brokers evaluate: use tags, or select in the listener"
+        raise InvalidOptionError(f"subscriptions[{sql.topic!r}]", str(sql.expression), problem)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import cast
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, cast
 
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.retry_rules import CallEnd, ConsumeResult, Outcome, Reject
@@ -13,7 +15,7 @@ from pointsman_client.tracing_hook import TracingHook
 
 ListenerResult = ConsumeResult | None
 Listener = Callable[[ReceivedMessage], ListenerResult | Awaitable[ListenerResult]]
-
+BatchListener = Callable[[Sequence[ReceivedMessage]], ListenerResult | Awaitable[ListenerResult]]
 
 SUCCEEDED = CallEnd(Outcome.SUCCESS)
 """The result of every successful call, so that it can be compared by identity."""
@@ -27,13 +29,16 @@ def raised(error: BaseException) -> CallEnd:
 class ListenerCaller:
     """Calls one listener; a plain function runs in a pool of threads that are started when first needed."""
 
-    def __init__(self, listener: Listener, *, threads: int) -> None:
+    def __init__(self, listener: Listener | BatchListener, *, threads: int) -> None:
         self._listener = listener
         self._threads: ListenerThreads[ListenerResult | Awaitable[ListenerResult]] = ListenerThreads(threads)
         self.is_plain = is_plain(listener)
 
-    async def call(self, message: ReceivedMessage) -> CallEnd:
-        """Call the listener and wait for its end. Raises only CancelledError, and logs nothing."""
+    async def call(self, message: Any) -> CallEnd:  # noqa: ANN401  # as the listener takes
+        """Call the listener with a message, or with a batch, and wait for its end.
+
+        Raises only CancelledError, and logs nothing.
+        """
         try:
             if not self.is_plain:
                 result = await cast("Awaitable[ListenerResult]", self._listener(message))
@@ -62,16 +67,22 @@ class ListenerCaller:
 
 
 class TracedCaller(ListenerCaller):
-    """Calls one listener, each time inside a span."""
+    """Calls one listener, each time inside a span of each message."""
 
-    def __init__(self, listener: Listener, *, threads: int, group: str, tracing_hook: TracingHook) -> None:
+    def __init__(
+        self, listener: Listener | BatchListener, *, threads: int, group: str, tracing_hook: TracingHook
+    ) -> None:
         super().__init__(listener, threads=threads)
         self._group = group
         self._tracing_hook = tracing_hook
 
-    async def call(self, message: ReceivedMessage) -> CallEnd:
+    async def call(self, message: ReceivedMessage | Sequence[ReceivedMessage]) -> CallEnd:
         """See :meth:`ListenerCaller.call`."""
-        with self._tracing_hook.processing(message, group=self._group) as note_end:
+        messages = (message,) if isinstance(message, ReceivedMessage) else message
+        with ExitStack() as spans:
+            open_span = partial(self._tracing_hook.processing, group=self._group)
+            notes = [spans.enter_context(open_span(each)) for each in messages]
             end = await super().call(message)
-            note_end(end.outcome.value, end.error, end.exception)
+            for note_end in notes:
+                note_end(end.outcome.value, end.error, end.exception)
             return end

@@ -53,7 +53,7 @@ class Reader:
 
     group: str
     expression: str = ALL
-    """Tags to read, in the form of ``Subscription.expression``."""
+    """Messages to read, in the form of ``Subscription.expression``."""
 
 
 class Transport(Protocol):
@@ -170,6 +170,13 @@ class ChecksMessages(Protocol):
         Called before a message waits in an outbox. Does not block.
         """
         ...
+
+
+@runtime_checkable
+class FiltersBySql(Protocol):
+    """A transport whose brokers evaluate the conditions of a :class:`~pointsman_client.core.subscription.SqlFilter`."""
+
+    filters_by_sql: bool
 
 
 @runtime_checkable

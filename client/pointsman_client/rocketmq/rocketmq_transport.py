@@ -67,14 +67,16 @@ class RocketmqTransport:
     """Carries messages to and from RocketMQ brokers, 4.9 or later.
 
     Implements ``Transport``, ``SendsBack``, ``SendsOneWay``, ``ChecksMessages``, ``CreatesTopics``,
-    ``CoordinatesGroups`` and ``HasTransactions``. Each broker has one connection, opened when it is first used. A
-    receipt has no offset for a delayed message: the broker puts it into an internal topic first. A batch cannot contain
-    delayed messages. Properties that RocketMQ uses itself, such as ``DELAY``, cannot be sent and are not in received
-    messages.
+    ``CoordinatesGroups``, ``HasTransactions`` and ``FiltersBySql``. Each broker has one connection, opened when it is
+    first used. A receipt has no offset for a delayed message: the broker puts it into an internal topic first. A batch
+    cannot contain delayed messages. Properties that RocketMQ uses itself, such as ``DELAY``, cannot be sent and are not
+    in received messages.
     """
 
     ends_in_time = True
     """See ``Transport``."""
+    filters_by_sql = True
+    """See ``FiltersBySql``; needs ``enablePropertyFilter`` at the broker."""
     default_topic = DEFAULT_TOPIC
     """See ``CreatesTopics``."""
     default_topic_queue_nums = DEFAULT_TOPIC_QUEUE_NUMS
