@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pointsman.tag_expression import tag_problem
 from pointsman_client.core.checks import check_name
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.requests import ReplyAddress
+from pointsman_client.core.reply_address import ReplyAddress
 from pointsman_client.errors import InvalidMessageError, MessageTooLargeError
 
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})

@@ -14,7 +14,7 @@ from pointsman_client.core.checks import check_function, check_seconds
 from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage, check_batch, check_key
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
-from pointsman_client.core.requests import reply_topic
+from pointsman_client.core.reply_address import reply_topic
 from pointsman_client.core.send_outcome import SendMode, SendResult
 from pointsman_client.core.sharding import HashRing, KeyQueues, OrderKey
 from pointsman_client.errors import (
@@ -27,6 +27,7 @@ from pointsman_client.errors import (
     TooManyInFlightError,
 )
 from pointsman_client.ownership import Resources
+from pointsman_client.producer.awaited_replies import AwaitedReplies
 from pointsman_client.producer.explicit_send import ExplicitSends, check_queue
 from pointsman_client.producer.producer_options import (
     OnUnavailable,
@@ -34,7 +35,6 @@ from pointsman_client.producer.producer_options import (
     ProducerOptions,
     check_on_unavailable,
 )
-from pointsman_client.producer.requests import Requests
 from pointsman_client.producer.sender import UNCONFIRMED, Sender
 
 SelectQueue = Callable[[tuple[MessageQueue, ...], Message, Any], MessageQueue]
@@ -82,7 +82,7 @@ class Producer:
             most=options.back_pressure_for_async_send_num, most_bytes=options.back_pressure_for_async_send_size
         )
         self._key_queues = KeyQueues(options.sharding or HashRing(), zone=self._resources.client.zone)
-        self._requests = Requests(self._resources)
+        self._requests = AwaitedReplies(self._resources)
         self._sends: ExplicitSends | None = None
         self._starting = asyncio.Lock()
         self._closing = Closing()

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pointsman.group_topics import is_group_topic
 from pointsman_client.core.message import NO_PROPERTIES, Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.requests import ReplyAddress
+from pointsman_client.core.reply_address import ReplyAddress
 from pointsman_client.errors import InvalidMessageError
 
 COMPRESSED = 0x1

@@ -14,7 +14,7 @@ from pointsman_client.aio import deadline_in
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
-from pointsman_client.core.requests import REPLY_TYPE
+from pointsman_client.core.reply_address import REPLY_TYPE
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
     BrokerError,

@@ -11,7 +11,7 @@ from pointsman.rocketmq.codes import BrokerRequestCode
 from pointsman.rocketmq.frames import MAX_FRAME_BYTES, MAX_HEADER_BYTES
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.requests import REPLY_TYPE
+from pointsman_client.core.reply_address import REPLY_TYPE
 from pointsman_client.errors import InvalidMessageError, MessageTooLargeError
 from pointsman_client.rocketmq.message_codec import (
     COMPRESSED,

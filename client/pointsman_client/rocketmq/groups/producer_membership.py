@@ -1,7 +1,7 @@
 """A producer's place in its group at RocketMQ brokers: heartbeats (34, 35), transactions (37, 39), replies (326).
 
 Every master of the topics gets heartbeats. A broker asks any of the group's producers that it knows about transactions
-that have not ended, so each of them must be able to tell how any ended.
+that have not ended, so each of them must know how any ended.
 """
 
 from __future__ import annotations

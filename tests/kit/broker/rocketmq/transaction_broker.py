@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 
 from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
@@ -25,7 +26,7 @@ class TransactionBroker(FakeBroker):
         """By place: topic, queue id, record and properties."""
         self.sent: list[Command] = []
         """The sends of half messages."""
-        self.ends: list[dict[str, str]] = []
+        self.ends: list[Mapping[str, str]] = []
         self.producers: defaultdict[str, dict[asyncio.StreamWriter, str]] = defaultdict(dict)
         """By group: client ids by connection."""
         self._last = 0

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pointsman_client.aio import done_within
 from pointsman_client.client_ids import check_client_id, local_address, unique_instance
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
-from pointsman_client.core.requests import ReplyAddress, reply_topic
+from pointsman_client.core.reply_address import ReplyAddress, reply_topic
 from pointsman_client.errors import ClientClosedError, InvalidMessageError, InvalidOptionError, NoReplyError
 from pointsman_client.ownership import Resources
 from pointsman_client.ports.producer_group import HasRequests, ProducerGroupRequest, RequestGroup
@@ -20,7 +20,7 @@ GROUP = "POINTSMAN_REQUESTS"
 logger = logging.getLogger(__name__)
 
 
-class Requests:
+class AwaitedReplies:
     """What waits for replies; joins the brokers with the first request."""
 
     def __init__(self, resources: Resources) -> None:
@@ -85,7 +85,7 @@ class Requests:
         resources = self._resources
         transport = resources.transport
         if not isinstance(transport, HasRequests):
-            problem = "has no requests and replies: use RocketMQ brokers, or have the reply sent to a topic of your own"
+            problem = "has no requests and replies: use RocketMQ brokers, or have the reply sent to another topic"
             raise InvalidOptionError("transport", type(transport).__name__, problem)
         address = local_address(resources.client.name_servers[0])
         self._client_id = check_client_id(f"{address}@{unique_instance(resources.rng)}")
