@@ -92,7 +92,8 @@ class HasTransactions(Protocol):
 class HasRequests(Protocol):
     """A transport whose brokers pass the reply to a message on to the producer that waits for it.
 
-    It sends the properties of :class:`~pointsman_client.core.reply_address.ReplyAddress`, and received messages have it.
+    It sends the properties of a :class:`~pointsman_client.core.reply_address.ReplyAddress`, and received messages have
+    it.
     """
 
     def request_group(self, request: ProducerGroupRequest) -> RequestGroup:
