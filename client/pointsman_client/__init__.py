@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     )
     from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES, SendResult, SendStatus
     from pointsman_client.core.sharding import ExplicitTable, HashRing, ModuloMap, QueueOfKey, ShardingMap, SubShards
+    from pointsman_client.core.subscription import SqlFilter
+    from pointsman_client.core.transactions import TransactionState
     from pointsman_client.errors import (
         AbsentBroker,
         AccessDeniedError,
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
         NameServerFailedError,
         NameServersUnavailableError,
         NoBrokerUpError,
+        NoReplyError,
         NotFoundError,
         NoWritableQueueError,
         OffsetBeyondEndError,
@@ -83,6 +86,7 @@ if TYPE_CHECKING:
         OutboxFullError,
         PointsmanError,
         QueueUnavailableError,
+        RequesterGoneError,
         RequestRejectedError,
         ResponseCode,
         SendError,
@@ -97,6 +101,8 @@ if TYPE_CHECKING:
     from pointsman_client.producer.outbox import Outbox
     from pointsman_client.producer.producer import Producer
     from pointsman_client.producer.producer_options import Fallback, Park
+    from pointsman_client.producer.transaction import Transaction
+    from pointsman_client.producer.transaction_producer import TransactionProducer
     from pointsman_client.routes.route_watch import RouteChanges
     from pointsman_client.tracing_hook import SendSpan, TracingHook
 
@@ -161,6 +167,7 @@ __all__ = [
     "NameServerFailedError",
     "NameServersUnavailableError",
     "NoBrokerUpError",
+    "NoReplyError",
     "NoWritableQueueError",
     "NotFoundError",
     "OffsetBeyondEndError",
@@ -185,6 +192,7 @@ __all__ = [
     "ReceivedMessage",
     "Reject",
     "RequestRejectedError",
+    "RequesterGoneError",
     "ResponseCode",
     "Revision",
     "RoomByNameOrZone",
@@ -199,11 +207,15 @@ __all__ = [
     "SendsBack",
     "ShardingMap",
     "SimpleConsumer",
+    "SqlFilter",
     "SubShards",
     "TooManyInFlightError",
     "TopicNotFoundError",
     "TopicRoute",
     "TracingHook",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionState",
     "Transport",
     "UnreadableMessageError",
     "WrongEventLoopError",
@@ -234,16 +246,17 @@ _NAMES_OF = {
     ),
     "pointsman_client.core.send_outcome": "RETRY_RESPONSE_CODES SendResult SendStatus",
     "pointsman_client.core.sharding": "ExplicitTable HashRing ModuloMap QueueOfKey ShardingMap SubShards",
+    "pointsman_client.core.subscription": "SqlFilter",
+    "pointsman_client.core.transactions": "TransactionState",
     "pointsman_client.errors": (
         "AbsentBroker AccessDeniedError AgentFailedError AllocationError BlockingCallError BrokerError "
         "BrokerRefusedError BrokerTimeoutError BrokerUnreachableError CallTimeoutError ClientClosedError "
         "ClientNotStartedError ClientStateError ClusterNotFoundError FailedTry ForkedError GroupModeError "
         "InvalidAddressError InvalidInputError InvalidMessageError InvalidNameError InvalidOptionError "
-        "LeaseExpiredError MessageTooLargeError "
-        "NameServerFailedError NameServersUnavailableError NoBrokerUpError NotFoundError NoWritableQueueError "
-        "OffsetBeyondEndError OffsetFileError OffsetResetError OrderTopicConfError OutboxFailedError OutboxFullError "
-        "PointsmanError "
-        "QueueUnavailableError RequestRejectedError ResponseCode SendError SendFailedError TooManyInFlightError "
+        "LeaseExpiredError MessageTooLargeError NameServerFailedError NameServersUnavailableError NoBrokerUpError "
+        "NoReplyError NoWritableQueueError NotFoundError OffsetBeyondEndError OffsetFileError OffsetResetError "
+        "OrderTopicConfError OutboxFailedError OutboxFullError PointsmanError QueueUnavailableError "
+        "RequestRejectedError RequesterGoneError ResponseCode SendError SendFailedError TooManyInFlightError "
         "TopicNotFoundError UnreadableMessageError WrongEventLoopError"
     ),
     "pointsman_client.metrics_hook": "MetricsHook",
@@ -251,6 +264,8 @@ _NAMES_OF = {
     "pointsman_client.producer.outbox": "Outbox",
     "pointsman_client.producer.producer": "Producer",
     "pointsman_client.producer.producer_options": "Fallback Park",
+    "pointsman_client.producer.transaction": "Transaction",
+    "pointsman_client.producer.transaction_producer": "TransactionProducer",
     "pointsman_client.routes.route_watch": "RouteChanges",
     "pointsman_client.tracing_hook": "SendSpan TracingHook",
 }

@@ -100,6 +100,13 @@ class LabelledMetrics(MetricsHook):
             "isolation_skips", "Queues skipped because their broker was isolated", *BROKER
         )
         self._parked = self._gauge("outbox_messages", "Messages in the outbox, not sent yet", "topic")
+        self._transactions = self._counter(
+            "transactions",
+            "Ended transactions, by state (COMMIT, ROLLBACK, UNKNOWN, UNCONFIRMED) and what ended them (block, check)",
+            "topic",
+            "state",
+            "ended_by",
+        )
         self._consumed = self._counter(
             "listener_calls",
             "Finished listener calls, by result: success, later, raised, timeout, rejected",
@@ -202,6 +209,10 @@ class LabelledMetrics(MetricsHook):
     def parked(self, *, topic: str, waiting: int) -> None:
         """See :class:`MetricsHook`."""
         self._parked.labels(topic).set(waiting)
+
+    def transaction_ended(self, *, topic: str, state: str, is_checked: bool) -> None:
+        """See :class:`MetricsHook`."""
+        self._transactions.labels(topic, state, "check" if is_checked else "block").inc()
 
     def consumed(self, *, group: str, queue: MessageQueue, result: str, seconds: float) -> None:
         """See :class:`MetricsHook`."""

@@ -30,6 +30,12 @@ class MetricsHook:
     def parked(self, *, topic: str, waiting: int) -> None:
         """A message was added to or removed from the outbox, which now holds ``waiting`` messages of the topic."""
 
+    def transaction_ended(self, *, topic: str, state: str, is_checked: bool) -> None:
+        """A transaction ended. ``state``: a TransactionState, or UNCONFIRMED: the broker did not confirm the end.
+
+        ``is_checked``: the broker asked this producer; else its own block ended.
+        """
+
     def consumed(self, *, group: str, queue: MessageQueue, result: str, seconds: float) -> None:
         """A listener call ended. ``result``: success, later, raised, timeout, rejected."""
 

@@ -175,9 +175,20 @@ class Clients(ABC):
         """Start a Java producer of a message with tag, keys and property, a compressed one and a batch."""
         return self._client("kinds", topic)
 
-    def consumer(self, topic: str, *, group: str = "") -> Running:
-        """Start a consumer, in its own group unless one is named, from the first message."""
-        return self._client("consume", topic, group=group)
+    def consumer(self, topic: str, *, group: str = "", selector: Sequence[str] = ()) -> Running:
+        """Start a consumer, in its own group unless one is named, from the first message.
+
+        ``selector``: of Java's clients, TAG or SQL92 and an expression.
+        """
+        return self._client("consume", topic, *selector, group=group)
+
+    def requester(self, topic: str, count: int) -> Running:
+        """Start a Java producer of requests, which prints their replies."""
+        return self._client("request", topic, str(count))
+
+    def answerer(self, topic: str) -> Running:
+        """Start a Java consumer that replies to each message."""
+        return self._client("answer", topic)
 
     def pop_consumer(self, topic: str, group: str) -> Running:
         """Start a Java consumer that uses POP, in a group for which the broker has that mode."""

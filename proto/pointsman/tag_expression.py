@@ -37,7 +37,7 @@ def expression_problem(expression: str) -> str | None:
         if problem is not None:
             return (
                 f"has the tag {tag!r}, which no message can have: a tag {problem}; write several as 'a || b' "
-                "(SQL92 is not supported: filter in the application)"
+                "(a SQL92 condition is a SqlFilter of the client)"
             )
     return None
 

@@ -59,7 +59,9 @@ def test_the_adapter_counts_every_method_of_the_hook() -> None:
     assert hooks == {name for name, each in vars(LabelledMetrics).items() if inspect.isfunction(each)} & hooks
 
 
-@pytest.mark.parametrize("name", ["NameServerClient", "Producer", "PushConsumer", "PullConsumer"])
+@pytest.mark.parametrize(
+    "name", ["NameServerClient", "Producer", "TransactionProducer", "PushConsumer", "PullConsumer"]
+)
 def test_a_blocking_class_has_one_more_setting(name: str) -> None:
     """As the page of the client's settings shows it."""
     blocking, asynchronous = (

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
@@ -253,6 +253,33 @@ async def test_tags_keys_properties_compression_and_batches_pass_from_python_to_
     assert lines["tagged"].endswith("tags=paid keys=4711 4712 source=python size=6")
     assert lines["x" * 20].endswith("size=10000")
     assert all(f"b{i} tags=in keys=b{i}" in lines[f"b{i}"] for i in range(3))
+
+
+async def test_a_listener_of_batches_gets_several_messages_and_all_again_after_a_failure(brokers: Brokers) -> None:
+    await brokers.make_topic("Batches", 1)
+    batches: list[list[tuple[str, int]]] = []
+
+    async def listener(messages: Sequence[ReceivedMessage]) -> None:
+        batches.append([(message.body.decode(), message.reconsume_times) for message in messages])
+        if not messages[0].reconsume_times:
+            raise ValueError("not yet")
+
+    names = [f"b{number}" for number in range(20)]
+    async with brokers.producer() as producer:
+        await producer.send_batch([Message("Batches", name.encode()) for name in names])
+        async with PushConsumer(
+            brokers.addr,
+            group="GBatches",
+            subscriptions=["Batches"],
+            batch_listener=listener,
+            consume_message_batch_max_size=10,
+            transport=RocketmqTransport,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+        ):
+            await eventually(lambda: sum(map(len, batches)) == 40, what="all messages twice")
+    first, second = batches[:2]
+    assert [*first, *second] == [(name, 0) for name in names]
+    assert sorted(each for batch in batches[2:] for each in batch) == sorted((name, 1) for name in names)
 
 
 async def test_ordered_members_hand_queues_over_in_order(brokers: Brokers) -> None:

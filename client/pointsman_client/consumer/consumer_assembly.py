@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from pointsman_client.consumer.consumer_identity import ConsumerIdentity
+from pointsman_client.consumer.consumer_identity import ConsumerIdentity, check_sql
 from pointsman_client.consumer.file_offset_store import FileOffsetStore, offset_file_path
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
@@ -29,6 +29,7 @@ def make_group_consumer(
     pool: ListenerPool | None = None,
 ) -> GroupConsumer:
     """Build the consumer. ``offer`` gets each queue with messages; ``pool`` None: the application polls."""
+    check_sql(identity.subscriptions.values(), resources.transport)
     options = setting.options
     core: GroupConsumer | None = None
 

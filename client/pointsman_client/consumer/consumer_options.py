@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pointsman.group_topics import MAX_GROUP_LENGTH
-from pointsman_client.consumer.listener import Listener
+from pointsman_client.consumer.listener import BatchListener, Listener
 from pointsman_client.core.allocation import AllocationStrategy
 from pointsman_client.core.checks import check_name, check_number, check_seconds
 from pointsman_client.core.lease import MAX_INVISIBLE_SECONDS, MIN_INVISIBLE_SECONDS
@@ -116,10 +116,16 @@ class ConsumerOptions(GroupOptions):
 class PushConsumerOptions(ConsumerOptions):
     """Options of :class:`PushConsumer`."""
 
-    listener: Listener
+    listener: Listener | None = None
     """A function of one message, ``async def`` or plain; a plain one runs in a thread."""
+    batch_listener: BatchListener | None = None
+    """In place of ``listener``: a function of several messages of one queue, in their order. Its result is that of
+    each: if it fails, all are delivered again."""
+    consume_message_batch_max_size: int = 32
+    """Maximum number of messages of one call of ``batch_listener``, 1 to 1,024 (``consumeMessageBatchMaxSize``, 1)."""
     subscriptions: Subscriptions
-    """Topics with their tags (``{"orders": "paid || refunded"}``), a list of topics, or one topic."""
+    """Topics with their tags (``{"orders": "paid || refunded"}``) or, on RocketMQ brokers, a :class:`SqlFilter`; a list
+    of topics, or one topic."""
     ordered: bool = False
     """Whether the listener gets one message of a queue at a time (``MessageListenerOrderly``)."""
     consume_concurrency: int = 20
@@ -141,9 +147,16 @@ class PushConsumerOptions(ConsumerOptions):
         if self.max_reconsume_times is not None:
             # RocketMQ brokers have a Java int.
             check_number("max_reconsume_times", self.max_reconsume_times, at_least=0, at_most=2**31 - 1)
+        check_number("consume_message_batch_max_size", self.consume_message_batch_max_size, at_most=MAX_BATCH)
         listener: object = self.listener
-        if not callable(listener):
-            raise InvalidOptionError("listener", listener, "must be a function of one message")
+        batch_listener: object = self.batch_listener
+        if batch_listener is None:
+            if not callable(listener):
+                raise InvalidOptionError("listener", listener, "must be a function of one message")
+        elif listener is not None:
+            raise InvalidOptionError("batch_listener", batch_listener, "must be None if listener is set")
+        elif not callable(batch_listener):
+            raise InvalidOptionError("batch_listener", batch_listener, "must be a function of a list of messages")
         _check_on_dead_letter(self.on_dead_letter)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -48,7 +48,8 @@ LONG_CALL_SECONDS = 60.0
 @dataclass(slots=True, eq=False)
 class _Call:
     held: HeldQueue
-    message: ReceivedMessage
+    messages: Sequence[ReceivedMessage]
+    """One, or those of a batch."""
     began_at: float
     is_long: bool = False
     """Whether it was logged that it runs for long."""
@@ -58,9 +59,10 @@ class _Call:
 class ListenerPool:
     """Calls of one consumer's listener.
 
-    Queues with messages to hand out are in a ring, so that a queue with many messages delays another one by one message
-    per turn. Concurrent: any number of messages of a queue in parallel; a failed one is sent back. Ordered: one message
-    of a queue at a time, under its lock; a failed one is retried in place.
+    Queues with messages to hand out are in a ring, so that a queue with many messages delays another one by one call
+    per turn. Concurrent: any number of messages of a queue in parallel; a failed one is sent back. Ordered: one call of
+    a queue at a time, under its lock; failed messages are retried in place. A call has one message, or several of one
+    queue for a listener of batches.
 
     A worker is a task that calls the listener for one message after the other, since a task for each call would take as
     much time as the rest of the pool. It ends when there is no message, when its call was cancelled, and when the
@@ -75,18 +77,24 @@ class ListenerPool:
         group: str,
         concurrency: int,
         is_ordered: bool,
+        batch_size: int | None,
         needs_lock: bool,
         max_reconsume_times: int | None,
         consume_timeout_seconds: float,
         clock: Clock,
         hook: MetricsHook,
     ) -> None:
-        """``failed``: None drops failed messages immediately, as in broadcasting."""
+        """``failed``: None drops failed messages immediately, as in broadcasting.
+
+        ``batch_size``: maximum number of messages of a call, for a listener of batches; None: it takes one message.
+        """
         self._caller = caller
         self._failed = failed
         self._group = group
         self._concurrency = concurrency
         self._is_ordered = is_ordered
+        self._is_of_batches = batch_size is not None
+        self._batch_size = batch_size or 1
         self._needs_lock = needs_lock
         self._max_reconsume_times = max_reconsume_times
         self._consume_timeout_seconds = consume_timeout_seconds
@@ -137,7 +145,7 @@ class ListenerPool:
         """Return the calls that run for long, and the ordered queues that are blocked, each in a sentence."""
         now = self._clock.monotonic()
         return [
-            f"a listener call has run for {now - call.began_at:.0f} s, with message {call.message.message_id} of "
+            f"a listener call has run for {now - call.began_at:.0f} s, with message {call.messages[0].message_id} of "
             f"{call.held.queue}"
             for call in self._calls.values()
             if now - call.began_at > LONG_CALL_SECONDS
@@ -160,7 +168,7 @@ class ListenerPool:
 
     async def call_once(self, message: ReceivedMessage) -> CallEnd:
         """Call the listener with a message of no queue, in addition to the calls that hold a slot."""
-        return await self._caller.call(message)
+        return await self._caller.call((message,) if self._is_of_batches else message)
 
     async def close(self) -> None:
         """Cancel running calls, and wait at most ``END_SECONDS`` for them."""
@@ -196,7 +204,7 @@ class ListenerPool:
         turn_ends_at = now + TURN_SECONDS
         while (call := self._next_call(now)) is not None:
             self._calls[worker] = call
-            end = await self._caller.call(call.message)
+            end = await self._caller.call(call.messages if self._is_of_batches else call.messages[0])
             if self._calls.pop(worker, None) is None:
                 return  # Abandoned, or the pool is closed.
             now = self._clock.monotonic()
@@ -217,31 +225,35 @@ class ListenerPool:
     def _next_call(self, now: float) -> _Call | None:
         while self._ring and not self._is_closed:
             held = self._ring.popleft()
-            message = self._next_of(held)
-            if message is None or self._is_ordered:
+            taken = self._next_of(held)
+            if not taken or self._is_ordered:
                 self._in_ring.discard(held)
             else:
                 self._ring.append(held)
-            if message is not None:
-                return _Call(held, message, now)
+            if taken:
+                return _Call(held, taken, now)
         return None
 
-    def _next_of(self, held: HeldQueue) -> ReceivedMessage | None:
+    def _next_of(self, held: HeldQueue) -> Sequence[ReceivedMessage]:
         messages = held.process_queue
         if messages is not None and messages.is_dropped:
             self._unblock(held)
-            return None
+            return ()
         if messages is None or held.is_paused or held in self._pausing:
-            return None
+            return ()
         if self._is_ordered and messages.in_flight:
-            return None
+            return ()
         if self._needs_lock and not held.lock.is_held(now=self._clock.monotonic()):
-            return None
-        head = messages.peek()
-        if head is not None and head.due_at is not None and (wait := self._seconds_until(head.due_at)) > 0:
-            self._pause(held, wait)
-            return None
-        return messages.take()
+            return ()
+        taken: list[ReceivedMessage] = []
+        while len(taken) < self._batch_size and (head := messages.peek()) is not None:
+            if head.due_at is not None and (wait := self._seconds_until(head.due_at)) > 0:
+                if not taken:
+                    self._pause(held, wait)
+                break
+            messages.take()
+            taken.append(head)
+        return taken
 
     def _ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
@@ -262,27 +274,40 @@ class ListenerPool:
         return CallEnd(Outcome.TIMEOUT, f"took longer than {seconds:g} s (consume_timeout_seconds)")
 
     def _settle(self, call: _Call, end: CallEnd, seconds: float) -> None:
-        held, message = call.held, call.message
+        held = call.held
         if self._is_measured:
             self._hook.consumed(group=self._group, queue=held.queue, result=end.outcome, seconds=seconds)
         if end is SUCCEEDED:
-            held.finish(message)
+            for message in call.messages:
+                held.finish(message)
             if self._is_ordered:
                 self._unblock(held)
                 self.offer(held)
             return
+        failed = call.messages
+        if self._is_ordered and end.outcome is not Outcome.REJECTED:
+            failed = self._suspended(held, failed, end)
+        for message in failed:
+            self._settle_failed(held, message, end)
+        self.offer(held)
+
+    def _suspended(
+        self, held: HeldQueue, messages: Sequence[ReceivedMessage], end: CallEnd
+    ) -> Sequence[ReceivedMessage]:
+        """Have an ordered queue retry messages in place; return those that have exhausted their attempts."""
+        most = self._max_reconsume_times
+        again = [each for each in messages if not has_exhausted_attempts(each, max_reconsume_times=most)]
+        if again:
+            self._block(held, again[0], end)
+            for message in again:
+                held.give_back(message)
+            self._pause(held, SUSPEND_SECONDS)
+        return [each for each in messages if has_exhausted_attempts(each, max_reconsume_times=most)]
+
+    def _settle_failed(self, held: HeldQueue, message: ReceivedMessage, end: CallEnd) -> None:
         if not self._is_ordered:
             self._log_failure(message, end)
-        is_rejected = end.outcome is Outcome.REJECTED
-        if (
-            self._is_ordered
-            and not is_rejected
-            and not has_exhausted_attempts(message, max_reconsume_times=self._max_reconsume_times)
-        ):
-            self._block(held, message, end)
-            held.give_back(message)
-            self._pause(held, SUSPEND_SECONDS)
-        elif self._failed is None:
+        if self._failed is None:
             logger.warning(
                 "message %s of %s was dropped after a failure, since broadcasting has no retries and dead letters: %s",
                 message.message_id,
@@ -293,7 +318,6 @@ class ListenerPool:
             self._unblock(held)
         else:
             self._own(self._send_back(self._failed, held, message, end))
-        self.offer(held)
 
     def _log_failure(self, message: ReceivedMessage, end: CallEnd) -> None:
         if end.outcome is Outcome.RAISED:
@@ -422,13 +446,14 @@ class ListenerPool:
 
     def _log_long(self, call: _Call, now: float) -> None:
         call.is_long = True
-        born_at = call.message.born_at
+        message = call.messages[0]
+        born_at = message.born_at
         age = "" if born_at is None else f", born {(self._clock.utc_now() - born_at).total_seconds():.0f} s ago"
         logger.warning(
             "a listener call has run for %.0f s, with message %s at offset %d of %s%s",
             now - call.began_at,
-            call.message.message_id,
-            call.message.queue_offset,
+            message.message_id,
+            message.queue_offset,
             call.held.queue,
             age,
         )
@@ -437,7 +462,7 @@ class ListenerPool:
         call.is_late = True
         logger.warning(
             "the listener has been processing message %s of %s for more than %g s (consume_timeout_seconds)",
-            call.message.message_id,
+            call.messages[0].message_id,
             call.held.queue,
             self._consume_timeout_seconds,
         )

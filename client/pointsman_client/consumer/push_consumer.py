@@ -42,7 +42,9 @@ class PushConsumer:
     The listener is ``async def``, or a plain function, which runs in a thread. None and ``ConsumeResult.SUCCESS`` are
     success. RECONSUME_LATER and SUSPEND, any other value (also True) and any exception are a failure: the message is
     delivered again. DEAD_LETTER, or raising :class:`Reject`, moves it to the dead letters. Delivery is at
-    least once, so a message may also be delivered again after a success.
+    least once, so a message may also be delivered again after a success. ``batch_listener`` in place of ``listener``
+    gets several messages of a queue at a time, and its result is that of each.
+
     The constructor opens no connection. One consumer belongs to one event loop.
     """
 
@@ -139,7 +141,7 @@ class PushConsumer:
         return self._identity.client_id
 
     def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Subscribe to a topic, or change its tags. Every member of the group must do the same."""
+        """Subscribe to a topic, or change its tags or condition. Every member of the group must do the same."""
         self._identity.subscribe(topic, expression)
         if self._core is not None:
             self._core.subscriptions_changed()
@@ -192,8 +194,9 @@ class PushConsumer:
             hook=resources.metrics_hook,
             on_dead_letter=self._options.on_dead_letter,
         )
-        listener, threads = self._options.listener, self._options.consume_concurrency
-        hook = self._options.tracing_hook
+        options, hook = self._options, self._options.tracing_hook
+        listener, threads = options.batch_listener or options.listener, options.consume_concurrency
+        assert listener is not None  # noqa: S101  # checked by the options
         return ListenerPool(
             ListenerCaller(listener, threads=threads)
             if hook is None
@@ -202,6 +205,7 @@ class PushConsumer:
             group=setting.group,
             concurrency=self._options.consume_concurrency,
             is_ordered=setting.is_ordered,
+            batch_size=None if options.batch_listener is None else options.consume_message_batch_max_size,
             needs_lock=setting.is_ordered and is_clustering,
             max_reconsume_times=times,
             consume_timeout_seconds=self._options.consume_timeout_seconds,

@@ -8,6 +8,7 @@ from enum import Enum, StrEnum
 from typing import NamedTuple
 
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.transactions import HalfMessage
 from pointsman_client.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
@@ -111,6 +112,8 @@ class SendResult(NamedTuple):
     """Reported by the broker; None: it is parked in the outbox on this machine's disk, and no broker has it."""
     tries: int
     """Number of attempts; unless the message is parked, the last one succeeded."""
+    half: HalfMessage | None = None
+    """Of the message of a transaction: where the broker holds it until the transaction ends."""
 
     @property
     def is_parked(self) -> bool:

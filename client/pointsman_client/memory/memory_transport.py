@@ -21,6 +21,7 @@ from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.core.stream_entry import born_at, to_fields, to_received
+from pointsman_client.core.transactions import HalfMessage, TransactionState
 from pointsman_client.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
@@ -30,13 +31,16 @@ from pointsman_client.errors import (
     ResponseCode,
 )
 from pointsman_client.memory.memory_leases import LeaseGroup
+from pointsman_client.memory.memory_transactions import Halves, MemoryProducerGroup
 from pointsman_client.ports.leases import PoppedMessages
+from pointsman_client.ports.producer_group import ProducerGroup, ProducerGroupRequest
 from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt
 
 
 class MemoryTransport:
-    """Implements :class:`Transport` and :class:`LeasesMessages`. ``max_length`` and ``wait_replicas`` are those of the
-    Redis transport.
+    """Implements :class:`Transport`, :class:`LeasesMessages` and ``HasTransactions``.
+
+    ``max_length`` and ``wait_replicas`` are those of the Redis transport.
 
     Waits, timeouts and leases use ``clock``, which may be one that tests advance.
     """
@@ -66,6 +70,9 @@ class MemoryTransport:
         if queue.queue_id >= broker.topics.get(queue.topic, queue.queue_id + 1):
             problem = f"queue {queue.queue_id} is beyond the {broker.topics[queue.topic]} queues of topic {queue.topic}"
             raise BrokerRefusedError(addr, ResponseCode.SYSTEM_ERROR, problem)
+        if messages[0].internal_properties:
+            half = broker.halves.hold(addr, queue, messages[0], now=self._clock.monotonic())
+            return SendReceipt(SendStatus.SEND_OK, (None,), half)
         entries = [to_fields(message, queue.topic) for message in messages]
         offsets = broker.append(queue, entries, self._max_length)
         replicas = [other for other in self._brokers.values() if other.master == addr and not other.is_unavailable]
@@ -75,6 +82,20 @@ class MemoryTransport:
         if len(replicas) < self._wait_replicas:
             status = SendStatus.FLUSH_SLAVE_TIMEOUT if replicas else SendStatus.SLAVE_NOT_AVAILABLE
         return SendReceipt(status, offsets)
+
+    def producer_group(self, request: ProducerGroupRequest) -> ProducerGroup:
+        """See :meth:`HasTransactions.producer_group`. Half messages are not replicated; unknown ones are checked."""
+        return MemoryProducerGroup(request, halves_at=self._halves_at, end=self._end_transaction)
+
+    def _halves_at(self, addr: str) -> Halves | None:
+        broker = self._brokers.get(addr)
+        return None if broker is None or broker.is_unavailable else broker.halves
+
+    async def _end_transaction(self, half: HalfMessage, state: TransactionState, timeout_seconds: float) -> None:
+        broker = await self._reach(half.addr, timeout_seconds)
+        held = broker.halves.take(half)
+        if state is TransactionState.COMMIT:
+            broker.append(held.queue, [held.entry], self._max_length)
 
     async def pull(
         self,
@@ -266,6 +287,7 @@ class MemoryTransport:
         broker = self._brokers[addr]
         broker.logs.clear()
         broker.groups.clear()
+        broker.halves = Halves()
         broker.wake()
         for other in self._brokers.values():
             if other.master == addr:
@@ -344,6 +366,7 @@ class _Broker:
         self.logs: defaultdict[tuple[str, int], _Log] = defaultdict(_Log)
         self.groups: dict[tuple[str, int, str], LeaseGroup] = {}
         """By topic, queue id and group; those of its master, while it is a replica that has all changes."""
+        self.halves = Halves()
         self.topics: dict[str, int] = {}
         self.is_down = False
         self.is_hanging = False

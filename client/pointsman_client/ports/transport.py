@@ -16,6 +16,7 @@ from pointsman.tag_expression import ALL
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
+from pointsman_client.core.transactions import HalfMessage
 from pointsman_client.errors import BrokerRefusedError, BrokerTimeoutError, PointsmanError, ResponseCode
 from pointsman_client.ports.coordination import Coordination, CoordinationRequest
 
@@ -27,7 +28,9 @@ class SendReceipt(NamedTuple):
 
     status: SendStatus
     queue_offsets: tuple[int | None, ...]
-    """One per message, in their order; None: the broker assigns it when the message is due."""
+    """One per message, in their order; None: the broker assigns it when the message is due, or its transaction ends."""
+    half: HalfMessage | None = None
+    """Of the message of a transaction: where the broker holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Reader:
 
     group: str
     expression: str = ALL
-    """Tags to read, in the form of ``Subscription.expression``."""
+    """Messages to read, in the form of ``Subscription.expression``."""
 
 
 class Transport(Protocol):
@@ -167,6 +170,13 @@ class ChecksMessages(Protocol):
         Called before a message waits in an outbox. Does not block.
         """
         ...
+
+
+@runtime_checkable
+class FiltersBySql(Protocol):
+    """A transport whose brokers evaluate the conditions of a :class:`~pointsman_client.core.subscription.SqlFilter`."""
+
+    filters_by_sql: bool
 
 
 @runtime_checkable

@@ -65,9 +65,9 @@ class Sent(NamedTuple):
 
     def results(self, messages: Sequence[OutgoingMessage]) -> tuple[SendResult, ...]:
         """Return the result of each message."""
-        queue, (status, offsets), tries = self
+        queue, (status, offsets, half), tries = self
         pairs = zip(messages, offsets, strict=True)
-        return tuple([SendResult(each.message_id, queue, offset, status, tries) for each, offset in pairs])
+        return tuple([SendResult(each.message_id, queue, offset, status, tries, half) for each, offset in pairs])
 
 
 class Sender:

@@ -16,7 +16,7 @@ _ADVICE: dict[int, str] = {
     Code.SERVICE_NOT_AVAILABLE: "its disk is full, or it is a slave: use another broker",
     Code.NO_PERMISSION: "check access_key, brokerPermission, perm of the topic and consumeEnable of the group",
     Code.TOPIC_NOT_EXIST: "create the topic, or set autoCreateTopicEnable",
-    Code.SUBSCRIPTION_PARSE_FAILED: "check the tags of the subscription",
+    Code.SUBSCRIPTION_PARSE_FAILED: "check the tags, or the SQL condition, of the subscription",
     Code.SUBSCRIPTION_GROUP_NOT_EXIST: "create the group, or set autoCreateSubscriptionGroup",
 }
 _NAMES = {code.value: code.name for code in Code}
@@ -27,6 +27,8 @@ def refused(addr: str, response: Command) -> BrokerRefusedError:
     code = response.code
     name = _NAMES.get(code, "response code")
     advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
+    if code == Code.SYSTEM_ERROR and "does not support consumer to filter message" in (response.remark or ""):
+        advice = " (set enablePropertyFilter)"
     if code == Code.SYSTEM_ERROR and is_denied(code, response.remark):
         advice = " (check access_key)"
     return BrokerRefusedError(addr, code, f"{name} {code}: {response.reason}{advice}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import Command
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.subscription import expression_type
 from pointsman_client.errors import BrokerRefusedError, OffsetBeyondEndError, UnreadableMessageError
 from pointsman_client.ports.transport import PulledMessages, Reader
 from pointsman_client.rocketmq.broker_refusals import refused
@@ -37,9 +38,9 @@ def pull_fields(
         "sysFlag": str(flags),
         "commitOffset": "0",
         "suspendTimeoutMillis": str(int(suspend_seconds * 1000)),
-        "subscription": reader.expression,
+        "subscription": str(reader.expression),
         "subVersion": "0",
-        "expressionType": "TAG",
+        "expressionType": expression_type(reader.expression),
     }
 
 

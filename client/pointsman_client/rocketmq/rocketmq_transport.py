@@ -15,6 +15,7 @@ from pointsman_client.core.lease import GroupBacklog, Lease
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
+from pointsman_client.core.reply_address import REPLY_TYPE
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
     BrokerError,
@@ -22,16 +23,20 @@ from pointsman_client.errors import (
     BrokerUnreachableError,
     ClientClosedError,
     InvalidMessageError,
+    RequesterGoneError,
     UnreadableMessageError,
 )
 from pointsman_client.ports.coordination import Coordination, CoordinationRequest
 from pointsman_client.ports.leases import PoppedMessages
+from pointsman_client.ports.producer_group import ProducerGroup, ProducerGroupRequest, RequestGroup
 from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt
 from pointsman_client.rocketmq.broker_connection import AbandonedError, Response
 from pointsman_client.rocketmq.broker_leases import BrokerLeases
 from pointsman_client.rocketmq.broker_link import Link
 from pointsman_client.rocketmq.broker_refusals import refused, send_refused
 from pointsman_client.rocketmq.groups.broker_coordination import broker_coordination
+from pointsman_client.rocketmq.groups.producer_membership import ProducerMembership
+from pointsman_client.rocketmq.half_messages import sent_half
 from pointsman_client.rocketmq.message_codec import (
     commit_log_offset,
     milliseconds,
@@ -67,9 +72,9 @@ class RocketmqTransport:
     """Carries messages to and from RocketMQ brokers, 4.9 or later.
 
     Implements ``Transport``, ``SendsBack``, ``SendsOneWay``, ``ChecksMessages``, ``CreatesTopics``,
-    ``CoordinatesGroups`` and, with brokers 5.0 or later, ``LeasesMessages``. Each broker has one connection, opened
-    when it is first used. A receipt has no offset for a delayed message: the broker puts it into an internal topic
-    first. A batch cannot contain delayed messages.
+    ``CoordinatesGroups``, ``HasTransactions``, ``HasRequests``, ``FiltersBySql`` and, with brokers 5.0 or later,
+    ``LeasesMessages``. Each broker has one connection, opened when it is first used. A receipt has no offset for a
+    delayed message: the broker puts it into an internal topic first. A batch cannot contain delayed messages.
     Properties that RocketMQ uses itself, such as ``DELAY``, cannot be sent and are not in received messages.
     """
 
@@ -79,6 +84,8 @@ class RocketmqTransport:
     """See ``LeasesMessages``."""
     notices_late_acknowledgements = False
     """See ``LeasesMessages``."""
+    filters_by_sql = True
+    """See ``FiltersBySql``; needs ``enablePropertyFilter`` at the broker."""
     default_topic = DEFAULT_TOPIC
     """See ``CreatesTopics``."""
     default_topic_queue_nums = DEFAULT_TOPIC_QUEUE_NUMS
@@ -112,16 +119,29 @@ class RocketmqTransport:
         connection = link.connection or await link.connect(deadline)
         command = (await connection.request(head, body, deadline)).command
         status = _STATUSES.get(command.code)
+        internal = messages[0].internal_properties
         if status is None:
+            if internal and command.code == BrokerResponseCode.SYSTEM_ERROR and internal.get("MSG_TYPE") == REPLY_TYPE:
+                raise RequesterGoneError(addr, command.reason)
             raise send_refused(addr, command, messages[0].due_at)
         if messages[0].due_at is not None:
             return SendReceipt(status, (None,))
         first = number(addr, command, "queueOffset")
+        if internal and "TRAN_MSG" in internal:
+            return SendReceipt(status, (None,), sent_half(addr, messages[0], command))
         return SendReceipt(status, tuple(range(first, first + len(messages))))
 
     def coordination(self, request: CoordinationRequest) -> Coordination:
         """See :meth:`CoordinatesGroups.coordination`. Members have their own connections."""
         return broker_coordination(request, self, self._options)
+
+    def producer_group(self, request: ProducerGroupRequest) -> ProducerGroup:
+        """See :meth:`HasTransactions.producer_group`. Producers in groups have their own connections."""
+        return ProducerMembership(request, self._options)
+
+    def request_group(self, request: ProducerGroupRequest) -> RequestGroup:
+        """See :meth:`HasRequests.request_group`."""
+        return ProducerMembership(request, self._options)
 
     async def send_one_way(
         self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float

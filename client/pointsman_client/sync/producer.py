@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pointsman_client.core.checks import check_function
-from pointsman_client.core.message import Message
+from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.send_outcome import SendResult
@@ -50,10 +50,19 @@ class Producer(Facade):
 
         Pass a callable that makes the transport, such as ``transport=RedisStreamsTransport``; it is then closed, too.
         """
+        self._wrap(options, ProducerOptions, async_producer.Producer)
+
+    def _wrap(
+        self,
+        options: SyncProducerOptions,
+        kind: type[ProducerOptions],
+        make: Callable[..., async_producer.Producer],
+    ) -> None:
+        """Make the async producer, from those of the options that ``kind`` has."""
         seconds = options.call_timeout_seconds
         self._client = client_for(options, zone=options.zone, call_timeout_seconds=seconds)
         dependency = None if self._client is options.name_servers else self._client
-        self._producer = async_producer.Producer(**inner_options(ProducerOptions, options, self._client))
+        self._producer = make(**inner_options(kind, options, self._client))
         self._pending = _PendingCallbacks(most=min(options.back_pressure_for_async_send_num, MAX_PENDING_CALLBACKS))
         super().__init__(self._producer, call_timeout_seconds=seconds, dependency=dependency)
 
@@ -97,6 +106,18 @@ class Producer(Facade):
     def send_oneway(self, message: Message, *, timeout_seconds: float | None = None) -> None:
         """Send in the background, in one attempt; the result is only reported to the metrics hook."""
         self._invoke(lambda: self._producer.send_oneway(message, timeout_seconds=timeout_seconds))
+
+    def request(self, message: Message, *, timeout_seconds: float | None = None) -> ReceivedMessage:
+        """Send a message and return the reply to it."""
+        return self._call(
+            lambda: self._producer.request(message, timeout_seconds=timeout_seconds), seconds=timeout_seconds or 0.0
+        )
+
+    def reply(self, request: ReceivedMessage, body: bytes, *, timeout_seconds: float | None = None) -> SendResult:
+        """Send the reply to a received request; return when its sender has it."""
+        return self._call(
+            lambda: self._producer.reply(request, body, timeout_seconds=timeout_seconds), seconds=timeout_seconds or 0.0
+        )
 
     def send_to(
         self,

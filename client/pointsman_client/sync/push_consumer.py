@@ -18,6 +18,7 @@ from pointsman_client.sync.client import NameServerClient, client_for, inner_opt
 from pointsman_client.sync.facade import CallOptions, Facade
 
 Listener = Callable[[ReceivedMessage], ConsumeResult | None]
+BatchListener = Callable[[Sequence[ReceivedMessage]], ConsumeResult | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +27,17 @@ class SyncPushConsumerOptions(PushConsumerOptions, CallOptions):
 
     name_servers: str | Sequence[str] | NameServerClient = field(kw_only=False)  # type: ignore[assignment]  # its own kind
     """Addresses, or a started client, which the caller closes."""
-    listener: Listener
+    listener: Listener | None = None
     """A plain function of one message; runs in threads, at most ``consume_concurrency`` in parallel."""
+    batch_listener: BatchListener | None = None
+    """In place of ``listener``: a plain function of several messages of one queue."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if inspect.iscoroutinefunction(self.listener):
-            problem = "must not be async: use pointsman_client.PushConsumer for an async listener"
-            raise InvalidOptionError("listener", self.listener, problem)
+        for option, function in (("listener", self.listener), ("batch_listener", self.batch_listener)):
+            if inspect.iscoroutinefunction(function):
+                problem = "must not be async: use pointsman_client.PushConsumer for an async listener"
+                raise InvalidOptionError(option, function, problem)
 
 
 class PushConsumer(Facade):

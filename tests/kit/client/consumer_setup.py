@@ -39,8 +39,11 @@ class Setup:
         self.hook = Recorded()
         self._stack = stack
 
-    async def join(self, name: str, listener: Listener, **settings: Any) -> PushConsumer:
-        """Start a consumer with a listener, by default for all of ``orders`` from its first message on."""
+    async def join(self, name: str, listener: Listener | None, **settings: Any) -> PushConsumer:
+        """Start a consumer with a listener, by default for all of ``orders`` from its first message on.
+
+        None: ``settings`` have a ``batch_listener``.
+        """
         settings = {"subscriptions": {"orders": "*"}} | settings
         consumer = PushConsumer(self.routes, listener=listener, **self._settings(name) | settings)
         return await self._enter(consumer)

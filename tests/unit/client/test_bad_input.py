@@ -21,7 +21,8 @@ from pointsman_client import (
     Producer,
     sync,
 )
-from pointsman_client.consumer.consumer_identity import local_address, make_client_id
+from pointsman_client.client_ids import local_address
+from pointsman_client.consumer.consumer_identity import make_client_id
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.core.checks import check_name, to_name_servers

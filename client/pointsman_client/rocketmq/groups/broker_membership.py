@@ -20,7 +20,7 @@ from pointsman.tag_expression import ALL
 from pointsman_client.aio import Wakeup, end_tasks, start_task
 from pointsman_client.core.rebalance import ConsumeFrom, Members, MessageModel
 from pointsman_client.core.route import BrokerData
-from pointsman_client.core.subscription import Subscription
+from pointsman_client.core.subscription import SqlFilter, Subscription, expression_type
 from pointsman_client.errors import BrokerRefusedError, PointsmanError
 from pointsman_client.ports.coordination import RoutedBrokers
 from pointsman_client.rocketmq.groups.member_links import MemberLinks, json_object
@@ -334,9 +334,9 @@ class BrokerMembership:
 
     def _differences_to(self, others: Mapping[str, object]) -> tuple[str, ...]:
         """Return in what this member differs from a group as a broker shows it."""
-        own = {topic: Subscription.parse(topic, text).tags for topic, text in self._subscriptions().items()}
+        own = {topic: _selection(Subscription.parse(topic, text)) for topic, text in self._subscriptions().items()}
         found = []
-        if _tags_by_topic(others.get("subscriptionTable"), besides=retry_topic(self._group)) != own:
+        if _selections(others.get("subscriptionTable"), besides=retry_topic(self._group)) != own:
             found.append(SUBSCRIPTIONS)
         for key, name, value in (
             ("messageModel", "message models", self._message_model.value),
@@ -459,19 +459,27 @@ def _subscription(subscription: Subscription, *, version: int) -> dict[str, obje
         "topic": subscription.topic,
         "subString": subscription.expression,
         "subVersion": version,
-        "expressionType": "TAG",
+        "expressionType": expression_type(subscription.expression),
         "classFilterMode": False,
         "tagsSet": tags,
         "codeSet": [tag_code(tag) for tag in tags],
     }
 
 
-def _tags_by_topic(table: object, *, besides: str) -> dict[str, object]:
-    """Read the tags of each topic from a broker's ``subscriptionTable``; a filter of another kind equals no tags."""
+def _selection(subscription: Subscription) -> object:
+    """Return what a subscription selects, to be compared with that of other members."""
+    return subscription.expression if subscription.is_sql else subscription.tags
+
+
+def _selections(table: object, *, besides: str) -> dict[str, object]:
+    """Read what is selected of each topic from a broker's ``subscriptionTable``; None: by a filter of another kind."""
     found: dict[str, object] = {}
     for topic, each in table.items() if isinstance(table, dict) else ():
         if topic == besides or not isinstance(each, dict):
             continue
-        tags = each.get("tagsSet") if each.get("expressionType", "TAG") == "TAG" else None
-        found[topic] = frozenset(map(str, tags)) if isinstance(tags, list) else None
+        tags, kind = each.get("tagsSet"), each.get("expressionType", "TAG")
+        if kind == "TAG":
+            found[topic] = frozenset(map(str, tags)) if isinstance(tags, list) else None
+        else:
+            found[topic] = SqlFilter(each.get("subString")) if kind == "SQL92" else None
     return found

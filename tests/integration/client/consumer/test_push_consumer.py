@@ -16,6 +16,8 @@ from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
 from pointsman_client.core.retry_rules import ConsumeResult, Reject
+from pointsman_client.core.subscription import SqlFilter
+from pointsman_client.errors import InvalidOptionError
 from pointsman_client.ports.transport import PulledMessages, Reader
 from tests.kit.client.consumer_setup import Setup, numbers, queues_of
 from tests.kit.client.memory_group import addr_of, queue_of, route_of
@@ -33,6 +35,21 @@ async def test_every_message_is_handed_to_the_listener_and_committed(setup: Setu
     assert sorted(seen.bodies, key=int) == numbers(100)
     await setup.clock.advance(5)
     assert setup.group.offsets[Q0] == 100
+
+
+async def test_a_condition_is_refused_by_brokers_that_evaluate_none(setup: Setup) -> None:
+    condition = SqlFilter("amount > 500")
+    problem = r"subscriptions\['orders'\] = 'amount > 500' is a SQL92 condition, which only RocketMQ brokers evaluate"
+    for join in (
+        setup.join_pulling("x", subscriptions={"orders": condition}),
+        setup.join("y", Seen(), subscriptions={"orders": condition}),
+    ):
+        with pytest.raises(InvalidOptionError, match=problem):
+            await join
+    consumer = await setup.join("z", Seen())
+    with pytest.raises(InvalidOptionError, match=problem):
+        consumer.subscribe("orders", condition)
+    assert consumer.describe()["subscriptions"] == {"orders": "*"}
 
 
 async def test_messages_that_come_later_reach_a_pull_that_waits(setup: Setup) -> None:

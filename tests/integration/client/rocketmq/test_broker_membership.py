@@ -15,6 +15,7 @@ from pointsman.manual_clock import ManualClock
 from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman_client.core.rebalance import ConsumeFrom, Members, MessageModel
+from pointsman_client.core.subscription import SqlFilter
 from pointsman_client.rocketmq.groups.broker_membership import (
     HEARTBEAT_INTERVAL_SECONDS,
     MAX_CLIENT_IDS,
@@ -163,6 +164,37 @@ async def test_a_heartbeat_is_that_of_rocketmqs_client(join: Join, broker: Group
         "codeSet": [65, 66],
     }
     assert (retries["topic"], retries["subString"], retries["codeSet"]) == ("%RETRY%billing", "*", [])
+
+
+async def test_a_condition_is_in_the_heartbeat_and_compared_with_that_of_other_members(
+    join: Join, broker: GroupBroker, clock: ManualClock
+) -> None:
+    member = await join()
+    condition = SqlFilter("amount > 1")
+    member.subscriptions["orders"] = condition
+    member.membership.subscriptions_changed()
+    await eventually(
+        lambda: (
+            broker.heartbeats
+            and broker.heartbeats[-1]["consumerDataSet"][0]["subscriptionDataSet"][0]["subString"] != "*"
+        ),
+        clock=clock,
+    )
+    (sent,) = broker.heartbeats[-1]["consumerDataSet"][0]["subscriptionDataSet"]
+    assert (sent["subString"], sent["expressionType"], sent["tagsSet"]) == ("amount > 1", "SQL92", [])
+    broker.extra_ids = [C2]
+    await eventually(lambda: member.sees is not None and C1 in member.sees, clock=clock)
+    await member.membership.refresh_members()
+    for shown, expected in (
+        ({"expressionType": "SQL92", "subString": "amount > 2", "tagsSet": []}, True),
+        ({"expressionType": "TAG", "subString": "amount > 1", "tagsSet": ["amount > 1"]}, True),
+        ({"expressionType": "SQL92", "subString": "amount > 1", "tagsSet": []}, False),
+    ):
+        broker.subscriptions = {"orders": {"topic": "orders", **shown}}
+        before = len(broker.heartbeats)
+        await clock.advance(HEARTBEAT_INTERVAL_SECONDS)
+        await eventually(lambda: len(broker.heartbeats) > before)  # noqa: B023
+        assert member.membership.describe()["conflictingSubscriptions"] is expected, shown
 
 
 async def test_the_version_of_subscriptions_rises_only_when_they_change(
@@ -508,7 +540,7 @@ async def test_other_subscriptions_of_other_members_are_logged(
     seen: list[tuple[dict[str, Any], bool]] = [
         (table(orders=[], refunds=[]), True),
         (table(orders=["paid"]), True),
-        ({"orders": {"expressionType": "SQL92", "tagsSet": []}}, True),
+        ({"orders": {"expressionType": "SQL92", "subString": "*", "tagsSet": []}}, True),
         ({"orders": "*"}, True),
         (table(orders=[]), False),
     ]

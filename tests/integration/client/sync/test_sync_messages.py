@@ -15,6 +15,7 @@ from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.core.send_outcome import SendResult
+from pointsman_client.core.transactions import TransactionState
 from pointsman_client.errors import (
     BlockingCallError,
     ClientClosedError,
@@ -24,7 +25,7 @@ from pointsman_client.errors import (
     SendFailedError,
     TooManyInFlightError,
 )
-from pointsman_client.sync import NameServerClient, Producer, PullConsumer, PushConsumer
+from pointsman_client.sync import NameServerClient, Producer, PullConsumer, PushConsumer, TransactionProducer
 from pointsman_client.testing import TestFleet
 from tests.kit.waiting import until
 
@@ -41,7 +42,7 @@ def _without_grpc_aio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc.aio, "insecure_channel", refuse)
 
 
-TOPICS = ("every-way", "callbacks", "threads", "listener", "loop", "sought", "shared")
+TOPICS = ("every-way", "callbacks", "threads", "listener", "loop", "sought", "shared", "transactions")
 """One for each test that sends."""
 
 
@@ -130,6 +131,48 @@ def test_callbacks_that_do_not_return_block_new_sends_and_none_is_lost(fleet: Te
         for _ in range(3):
             producer.send_async(Message("callbacks", b"12"), callback)
         until(lambda: len(results) == 6)
+
+
+def test_transactions_are_blocks_and_the_brokers_in_memory_ask_about_those_that_raise(fleet: TestFleet) -> None:
+    asked: list[bytes] = []
+
+    def check(message: ReceivedMessage) -> TransactionState:
+        asked.append(message.body)
+        return TransactionState.COMMIT if message.body == b"paid late" else TransactionState.ROLLBACK
+
+    topic = "transactions"
+    with TransactionProducer(
+        fleet.name_servers,
+        producer_group="shop",
+        topics=[topic],
+        check=check,
+        transport=fleet.transport,
+        clock=fleet.clock,
+    ) as producer:
+        assert producer.send(Message(topic, b"plain")).half is None
+        with producer.transaction(Message(topic, b"paid")) as transaction:
+            assert transaction.result.queue.topic == topic
+        assert (transaction.state, transaction.is_confirmed) == (TransactionState.COMMIT, True)
+        with producer.transaction(Message(topic, b"cancelled")) as transaction:
+            transaction.state = TransactionState.ROLLBACK
+        for body in (b"paid late", b"failed"):
+            with pytest.raises(ConnectionError), producer.transaction(Message(topic, body)):
+                raise ConnectionError
+        fleet.advance(10)
+        until(lambda: sorted(asked) == [b"failed", b"paid late"])
+    bodies: list[bytes] = []
+    with PushConsumer(
+        fleet.name_servers,
+        group=topic,
+        subscriptions={topic: "*"},
+        listener=lambda message: bodies.append(message.body),
+        transport=fleet.transport,
+        consume_from=FIRST,
+        clock=fleet.clock,
+    ):
+        fleet.advance_until(lambda: len(bodies) == 3)
+        fleet.advance(2)
+    assert sorted(bodies) == [b"paid", b"paid late", b"plain"]
 
 
 def test_threads_share_a_producer(fleet: TestFleet) -> None:

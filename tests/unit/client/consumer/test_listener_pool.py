@@ -35,6 +35,7 @@ class Made:
             group="billing",
             concurrency=concurrency,
             is_ordered=is_ordered,
+            batch_size=None,
             needs_lock=False,
             max_reconsume_times=None,
             consume_timeout_seconds=900.0,

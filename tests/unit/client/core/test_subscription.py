@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from pointsman_client.core.subscription import Subscription, to_subscriptions
+from pointsman_client.core.subscription import SqlFilter, Subscription, expression_type, to_subscriptions
 from pointsman_client.errors import InvalidNameError, InvalidOptionError
 
 NO_MESSAGE = "which no message can have: a tag must not hold"
-SEVERAL = "write several as 'a || b' (SQL92 is not supported: filter in the application)"
+SEVERAL = "write several as 'a || b' (a SQL92 condition is a SqlFilter of the client)"
 
 
 @pytest.mark.parametrize("expression", ["*", "", "  ", "a || *"])
@@ -29,6 +29,28 @@ def test_only_subscribed_tags_match() -> None:
 def test_equivalent_expressions_are_equal() -> None:
     assert Subscription.parse("T", "a||b") == Subscription.parse("T", "b || a")
     assert Subscription.parse("T", "a||b") != Subscription.parse("T", "a||c")
+
+
+def test_a_condition_is_kept_as_it_is_and_left_to_the_broker() -> None:
+    condition = SqlFilter("amount > 500 AND region = 'EU'")
+    subscription = to_subscriptions({"T": condition})["T"]
+    assert (subscription.expression, subscription.is_sql, Subscription("T", "a").is_sql) == (condition, True, False)
+    assert [subscription.matches(tag) for tag in ("", "a")] == [True, True]
+    assert (expression_type(condition), expression_type("a")) == ("SQL92", "TAG")
+
+
+def test_a_condition_never_equals_tags() -> None:
+    assert SqlFilter("a") == SqlFilter("a")
+    assert SqlFilter("a") != SqlFilter("b")
+    assert SqlFilter("a") != "a"
+    assert "a" != SqlFilter("a")  # noqa: SIM300  # both ways
+    assert len({SqlFilter("a"), SqlFilter("a"), "a"}) == 2
+    assert Subscription.parse("T", SqlFilter("a")) != Subscription.parse("T", "a")
+
+
+def test_an_empty_condition_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match=r"subscriptions\['T'\] = ' ' must be a condition, not empty"):
+        Subscription.parse("T", SqlFilter(" "))
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ import pytest
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import Command
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.subscription import SqlFilter
 from pointsman_client.errors import BrokerRefusedError, OffsetBeyondEndError, UnreadableMessageError
-from pointsman_client.ports.transport import PulledMessages
+from pointsman_client.ports.transport import PulledMessages, Reader
 from pointsman_client.rocketmq.message_codec import MAX_BATCHED, MAX_UNWRAPPED
-from pointsman_client.rocketmq.pulling import read_pulled
+from pointsman_client.rocketmq.pulling import pull_fields, read_pulled
 from tests.kit.broker.rocketmq.stored_messages import batch_record, stored_message
 
 QUEUE = MessageQueue("orders", "c1", "a", 0)
@@ -29,6 +30,13 @@ def pulled(
 
 def records(offsets: Iterable[int], body: bytes = b"a", sys_flag: int = 0) -> bytes:
     return b"".join(stored_message(body, offset=offset, sys_flag=sys_flag) for offset in offsets)
+
+
+@pytest.mark.parametrize(("expression", "kind"), [("a || b", "TAG"), (SqlFilter("a > 1"), "SQL92")])
+def test_a_pull_states_what_kind_its_expression_is(expression: str, kind: str) -> None:
+    reader = Reader("billing", expression)
+    fields = pull_fields(QUEUE, 0, max_messages=1, suspend_seconds=0.0, reader=reader)
+    assert (fields["subscription"], fields["expressionType"]) == (str(expression), kind)
 
 
 def test_of_more_messages_than_were_requested_the_rest_is_pulled_again() -> None:

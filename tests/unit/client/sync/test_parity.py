@@ -13,11 +13,12 @@ import pytest
 from pointsman_client import Credentials, InvalidOptionError, client, sync
 from pointsman_client.consumer import pull_consumer, push_consumer, simple_consumer
 from pointsman_client.memory import MemoryTransport
-from pointsman_client.producer import producer
+from pointsman_client.producer import producer, transaction_producer
 
 PAIRS: dict[str, tuple[type, type]] = {
     "NameServerClient": (client.NameServerClient, sync.NameServerClient),
     "Producer": (producer.Producer, sync.Producer),
+    "TransactionProducer": (transaction_producer.TransactionProducer, sync.TransactionProducer),
     "PushConsumer": (push_consumer.PushConsumer, sync.PushConsumer),
     "PullConsumer": (pull_consumer.PullConsumer, sync.PullConsumer),
     "SimpleConsumer": (simple_consumer.SimpleConsumer, sync.SimpleConsumer),
@@ -28,7 +29,7 @@ NOT_FOR_BLOCKING = {"cached_route"}
 
 
 def public_names(of: type) -> Iterator[str]:
-    for name in vars(of):
+    for name in dir(of):
         if (not name.startswith("_") and name not in NOT_FOR_BLOCKING) or name in COUNTERPARTS:
             yield name
 
