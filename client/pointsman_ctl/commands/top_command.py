@@ -20,6 +20,7 @@ from rich.text import Text
 from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
+from pointsman.wire.broker_explanation import silence_text
 from pointsman.wire.json_document import Document, enum_name, to_document
 from pointsman.wire.operator_texts import duration_text, moment_text, reading_text, reason_text, time_text
 from pointsman.wire.wire_time import seconds_of
@@ -229,9 +230,8 @@ def _unhealthy_brokers(frame: Frame) -> Iterable[RenderableType]:
     numbers = ("LAST HEARTBEAT", "PENALTY")
     table = new_table("UNHEALTHY", "NODE", "STATE", "REASON", *numbers, right=numbers)
     for status, addr in found[:MAX_UNHEALTHY]:
-        silence = duration_text(seconds_of(status.silence))
         state = state_cell(enum_name(status, "state"))
-        table.add_row(_who(status), addr, state, reason_text(status), silence, f"{status.penalty:.0f}")
+        table.add_row(_who(status), addr, state, reason_text(status), silence_text(status), f"{status.penalty:.0f}")
     yield ""
     yield table
     if len(found) > MAX_UNHEALTHY:

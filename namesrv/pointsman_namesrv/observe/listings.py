@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 from pointsman_namesrv.core.model import Position
 
+MOST_NAMED = 5
+"""Brokers that sentences for operators name; the others are counted."""
+
 
 @dataclass(slots=True)
 class Listing:
@@ -40,6 +43,22 @@ class Listings:
         if self.by_addr[addr].brokers is not None:
             self.by_addr[addr].brokers = None
             self._compare(now)
+
+    def problems(self, addr: str, *, now: float) -> list[str]:
+        """Return sentences about brokers that are missing at a name server, those for which it is longest first."""
+        missing = sorted(self.by_addr[addr].missing.items(), key=lambda each: (each[1], each[0]))
+        found = [
+            f"{position} is missing here for {now - since:.0f} s: {', '.join(self.lists(position))} "
+            f"{'lists' if len(self.lists(position)) == 1 else 'list'} it"
+            for position, since in missing[:MOST_NAMED]
+        ]
+        if len(missing) > MOST_NAMED:
+            found.append(f"{len(missing) - MOST_NAMED} more brokers are missing here that others list")
+        return found
+
+    def lists(self, position: Position) -> list[str]:
+        """Return the name servers that list a broker."""
+        return [addr for addr, each in self.by_addr.items() if each.brokers is not None and position in each.brokers]
 
     def _compare(self, now: float) -> None:
         everywhere = frozenset[Position]().union(*(each.brokers or () for each in self.by_addr.values()))

@@ -231,7 +231,7 @@ class AdminServicer(Inspection):
         who = author(request.by, caller)
         change = admin_codec.broker_data_change(request)
         self._record(_signed((change.event(by=who.name),), who))
-        return wire.RecordChangeResponse(node=self._node.name, in_history=self._node.config().history.enabled)
+        return wire.RecordChangeResponse(node=self._node.name, in_history=self._node.has_history())
 
     def _recorded(self, change: ChangeT, who: Author) -> ChangeT:
         """Record the events of a change in the step that makes it: its caller may have been cancelled."""
