@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import grpc
 
+from pointsman.names import is_observed
 from pointsman.queue_findings import ALARMS
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
@@ -75,7 +76,8 @@ def node_findings(nodes: Nodes, *, cluster: str) -> Iterator[DoctorFinding]:
     for node in nodes:
         if node.failure is not None:
             kind = "NOT_RESPONDING" if isinstance(node.failure, NameServerFailedError) else "REJECTED"
-            remedy = f"{command('health')}; {section('PointsmanNameServerDown')}"
+            heading = "PointsmanObservedServerDown" if is_observed(node.addr) else "PointsmanNameServerDown"
+            remedy = f"{command('health')}; {section(heading)}"
             yield DoctorFinding(ALARM, kind, node.addr, failure_text(node.failure), remedy)
     found = reported(nodes)
     is_any_ready = any(answers.state == "READY" for _, answers in found)

@@ -44,16 +44,16 @@ class Listings:
             self.by_addr[addr].brokers = None
             self._compare(now)
 
-    def problems(self, addr: str, *, now: float) -> list[str]:
-        """Return sentences about brokers that are missing at a name server, those for which it is longest first."""
+    def missing_at(self, addr: str, *, now: float) -> list[str]:
+        """Describe brokers that are missing at a name server, those for which it is longest first."""
         missing = sorted(self.by_addr[addr].missing.items(), key=lambda each: (each[1], each[0]))
-        found = [
-            f"{position} is missing here for {now - since:.0f} s: {', '.join(self.lists(position))} "
-            f"{'lists' if len(self.lists(position)) == 1 else 'list'} it"
-            for position, since in missing[:MOST_NAMED]
-        ]
+        found = []
+        for position, since in missing[:MOST_NAMED]:
+            servers = self.lists(position)
+            listed = f"{' and '.join(servers)} {'list' if len(servers) > 1 else 'lists'}"
+            found.append(f"{position} for {now - since:.0f} s, which {listed}")
         if len(missing) > MOST_NAMED:
-            found.append(f"{len(missing) - MOST_NAMED} more brokers are missing here that others list")
+            found.append(f"{len(missing) - MOST_NAMED} more brokers that others list")
         return found
 
     def lists(self, position: Position) -> list[str]:

@@ -126,7 +126,7 @@ class ObservedNode:
             configuration=lambda: "",
             has_history=lambda: history.enabled,
             lifecycle=server.lifecycle,
-            sizes=lambda: {"watchers": self.hub.count} | self.memory.sizes(),
+            sizes=self.memory.sizes,
             problems=self._problems,
             earlier_runs=lambda: self.memory.state,
         )
@@ -171,7 +171,8 @@ class ObservedNode:
         self._read_back()
 
     def _problems(self) -> Sequence[str]:
-        return self._listings.problems(self.server.addr, now=self._clock.monotonic())
+        missing = self._listings.missing_at(self.server.addr, now=self._clock.monotonic())
+        return [f"missing here: {each}" for each in missing]
 
     def _note(self, event: Event, now: float) -> None:
         self.memory.note(event, now=now, in_window=False)

@@ -135,9 +135,12 @@ class ObservedInspection(Inspection):
         return super().list_route_digests(request)
 
     def get_node_info(self, request: wire.GetNodeInfoRequest) -> wire.GetNodeInfoResponse:
-        """As a name server of ours. Raises also ObservedUnreachable."""
+        """As a name server of ours, whose version and start are unknown. Raises also ObservedUnreachable."""
         self._server.refuse_unless_watched(now=self._clock.monotonic())
-        return super().get_node_info(request)
+        info = super().get_node_info(request)
+        info.ClearField("version")
+        info.ClearField("uptime")
+        return info
 
 
 class ObserverItself:

@@ -44,7 +44,7 @@ class ObservedPeer(PeerResult):
     listed: int | None = None
     """Brokers that it lists; None: unknown."""
     missing: Sequence[str] = ()
-    """Sentences about brokers that others list."""
+    """Descriptions of brokers that others list."""
     missing_count: int = 0
 
     def to_document(self, *, now: float) -> Document:
@@ -113,7 +113,7 @@ class ObservedPeers(Sequence[PeerResult]):
             checked_at=now,
             brokers=states,
             listed=len(listing.brokers or ()),
-            missing=self._listings.problems(server.addr, now=now),
+            missing=self._listings.missing_at(server.addr, now=now),
             missing_count=len(listing.missing),
         )
 

@@ -397,14 +397,16 @@ def _warnings(found: PastAnswer) -> Iterator[str]:
     if not nodes:
         last = found.answer["last_row_at"]
         extent = f"; its last row of that day is from {time_text(datetime.fromisoformat(last))} (UTC)" if last else ""
-        yield f"This name server was not recording history at that moment{extent}."
+        who = "The observer" if found.node.observes else "This name server"
+        yield f"{who} was not recording history at that moment{extent}."
     for node in nodes:
+        who = f"name server {node.node}" if found.node.observes else "this name server"
         if node.state != "READY":
-            yield f"This name server was {node.state} at that moment."
+            yield f"{who[:1].upper()}{who[1:]} was {node.state} at that moment."
         if node.rows_back_at is not None:
             yield f"Rows of that moment are missing, until {time_text(node.rows_back_at)} (UTC)."
         elif node.rows_missing:
-            yield f"{counted(node.rows_missing, 'earlier row')} of this name server are missing."
+            yield f"{counted(node.rows_missing, 'earlier row')} of {who} are missing."
 
 
 def _until(found: PastAnswer, *options: str) -> str:

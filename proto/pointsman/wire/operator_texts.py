@@ -190,6 +190,11 @@ def reading_text(info: admin.GetNodeInfoResponse) -> str:
     return "still reading the history: departed brokers and penalties may be missing" if is_reading else ""
 
 
+def uptime_text(info: admin.GetNodeInfoResponse) -> str:
+    """Show the time since the start of a name server; ``-``: unknown, of one that is observed."""
+    return duration_text(seconds_of(info.uptime)) if info.HasField("uptime") else "-"
+
+
 def detail_text(detail: Mapping[str, object]) -> str:
     """Show the details of an event as ``name value, ...``."""
     return ", ".join(f"{name.replace('_', ' ')} {_value_text(value)}" for name, value in sorted(detail.items()))

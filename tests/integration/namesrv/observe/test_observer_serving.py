@@ -137,14 +137,15 @@ async def test_a_broker_that_one_name_server_misses_is_up_and_marked_as_missing_
         assert document["states"] == {"UP": 2}
         assert document["gone"] == []
         [warning] = [each["text"] for each in document["problems"]]
-        assert warning.startswith(f"Missing at name server {second}: DefaultCluster/broker-b/0 is missing here for ")
+        assert warning.startswith(f"Missing at name server {second}: DefaultCluster/broker-b/0 for ")
+        assert warning.endswith(f"which {first} lists.")
         assert f"At {first}" in page
         assert f"At {second}" in page
         assert page.count(">MISSING</b>") == 1
         assert "Heartbeats, probes and versions are unknown" in page
         assert brokers.code == 0
         assert f"node {fleet.observer}/{first} ({first})" in brokers.out
-        assert "DefaultCluster/broker-b/0 is missing here for " in brokers.out
+        assert "missing here: DefaultCluster/broker-b/0 for " in brokers.out
         assert "0.0s" not in brokers.out, "a heartbeat is unknown, and not just now"
         missing = [each for each in doctor.document["findings"] if each["kind"] == "MISSING"]
         assert [(each["subject"], each["severity"]) for each in missing] == [("DefaultCluster/broker-b/0", "WARNING")]
