@@ -54,7 +54,8 @@ def options(ctx: click.Context) -> None:
     `route --at`, query or change every name server in the list, because name servers share nothing. Commands for
     consumer groups query the agents that the name servers know; `groups`, `group` and `offsets` query RocketMQ brokers
     themselves, as `messages`, `dlq`, `producers` and `topic` do. With rocketmq:// addresses only these, `route`,
-    `topics` and `clusters` work; `diff` compares with them.
+    `topics` and `clusters` work; `diff` compares with them. observe://HOST:PORT means the RocketMQ name servers
+    that `pointsman-observe --listen` polls; commands that change nothing there work, as `brokers`, `why` and `doctor`.
 
     \b
     Exit codes:
@@ -233,7 +234,7 @@ class CommandsByTask(click.Group):
     default=DEFAULT_NAME_SERVER,
     show_default=True,
     show_envvar=True,
-    help="Name servers; RocketMQ's as rocketmq://HOST:PORT.",
+    help="Name servers; RocketMQ's as rocketmq://HOST:PORT, an observer as observe://.",
 )
 @click.option("--output", "-o", type=OUTPUT, default="table", show_default=True, help="Output format.")
 @click.option(

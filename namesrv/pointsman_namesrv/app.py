@@ -41,6 +41,7 @@ from pointsman_namesrv.periodic_tasks import ALIVE_SECONDS, PeriodicTasks
 from pointsman_namesrv.remoting.remoting_assembly import remoting_server
 from pointsman_namesrv.remoting.remoting_server import RemotingServer
 from pointsman_namesrv.rpc.admin import AdminServicer
+from pointsman_namesrv.rpc.admin_codec import configuration
 from pointsman_namesrv.rpc.inspection import Node
 from pointsman_namesrv.rpc.live_queue_queries import LiveQueueQueries
 from pointsman_namesrv.rpc.node_server import ADMIN_RULES, ROUTE_RULES, NodeServer, services_of
@@ -535,7 +536,8 @@ class NameServerApp:
             version=self._version,
             boot=self._boot,
             started_at=self._started_at,
-            config=self._running_config,
+            configuration=lambda: configuration(self._running_config()),
+            has_history=lambda: self._running_config().history.enabled,
             lifecycle=self.lifecycle,
             sizes=self._sizes,
             problems=self._problems,

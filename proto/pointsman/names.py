@@ -38,6 +38,10 @@ MAX_CHUNK_TOPICS = 5_000
 """Topics in one message: more would block the server's loop for too long (design, section 9)."""
 
 ROCKETMQ_SCHEME = "rocketmq://"
+OBSERVE_SCHEME = "observe://"
+"""Before the address of an observer (``pointsman-observe``); a path behind it names one of its name servers."""
+OBSERVED_KEY = "pointsman-name-server"
+"""Metadata of a call to an observer: the address of the name server that it is about."""
 """Prefix of the address of a name server that is queried over RocketMQ's remoting protocol."""
 
 MIN_EXPIRY_INTERVALS = 3
@@ -113,6 +117,30 @@ def addr_problem(addr: str) -> str | None:
 def is_rocketmq(addr: str) -> bool:
     """Return whether the address of a name server is to be queried over RocketMQ's remoting protocol."""
     return addr.startswith(ROCKETMQ_SCHEME)
+
+
+def is_observed(addr: str) -> bool:
+    """Return whether an address is of an observer, or of one of its name servers."""
+    return addr.startswith(OBSERVE_SCHEME)
+
+
+def read_observed(addr: str) -> tuple[str, str]:
+    """Return the observer's address, and that of the name server, empty: of all.
+
+    Raises ValueError.
+    """
+    observer, slash, name_server = addr.removeprefix(OBSERVE_SCHEME).partition("/")
+    for part in (observer, *([name_server] if slash else ())):
+        if problem := addr_problem(part):
+            raise ValueError(
+                f"{addr!r} {problem}: write {OBSERVE_SCHEME}HOST:PORT, or {OBSERVE_SCHEME}HOST:PORT/NAMESRV:PORT"
+            )
+    return observer, name_server
+
+
+def observed_addr(observer: str, name_server: str) -> str:
+    """Return the address of one name server at an observer; an empty one: of all."""
+    return f"{OBSERVE_SCHEME}{observer}/{name_server}" if name_server else f"{OBSERVE_SCHEME}{observer}"
 
 
 def read_name_servers(given: str | Iterable[str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from pathlib import Path
@@ -29,7 +30,8 @@ async def test_sigterm_writes_the_end_packs_the_file_and_exits_with_0(tmp_path: 
         broker.send(register())
         assert (await broker.answer()).code == 0
         port = free_port()
-        serving = ("--monitoring", f"127.0.0.1:{port}")
+        observer = f"127.0.0.1:{free_port()}"
+        serving = ("--monitoring", f"127.0.0.1:{port}", "--listen", observer)
         options = ("--namesrv", server.remoting_addr, "--history", tmp_path, "--poll-seconds", "0.2", *serving)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "pointsman_namesrv.observe", *options, stderr=asyncio.subprocess.DEVNULL
@@ -40,6 +42,27 @@ async def test_sigterm_writes_the_end_packs_the_file_and_exits_with_0(tmp_path: 
             await read_until(lambda: ask(port, "/metrics"), lambda answer: listed in answer.body.decode())
             health = await ask(port, "/healthz")
             assert (health.status, health.document["watched"]) == (200, {server.remoting_addr: True})
+            page = await ask(port, "/")
+            assert f"At {server.remoting_addr}" in page.body.decode()
+            command = (
+                "-m",
+                "pointsman_ctl",
+                "--namesrv",
+                f"observe://{observer}",
+                "--output",
+                "json",
+                "why",
+                "broker-a",
+            )
+            ctl = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
+            output, _ = await ctl.communicate()
+            assert ctl.returncode == 0
+            [node] = json.loads(output)["nodes"]
+            assert (node["addr"], node["node"]) == (
+                f"observe://{observer}/{server.remoting_addr}",
+                server.remoting_addr,
+            )
+            assert [(each["state"], each["silenceSeconds"]) for each in node["brokers"]] == [("UP", None)]
             process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(60):
                 assert await process.wait() == 0

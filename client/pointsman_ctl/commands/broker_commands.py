@@ -13,6 +13,7 @@ from rich.text import Text
 from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
+from pointsman.wire.broker_explanation import silence_text
 from pointsman.wire.json_document import MASTER_ID, NO_MASTER, Document, enum_name, to_document
 from pointsman.wire.operator_texts import (
     counted,
@@ -70,7 +71,7 @@ def brokers(invocation: Invocation, cluster: str) -> int:
             health.{status, detail, evidence, everPassed}, actingMaster,
             reason, planned, stateForSeconds, rule, writeWiped,
             inMaintenance, penalty, selfRegistered,
-            alsoAtAddr[].{cluster, brokerName, brokerId, addr}}
+            alsoAtAddr[].{cluster, brokerName, brokerId, addr}, observed}
 
     \b
     Examples:
@@ -201,8 +202,10 @@ def _brokers_of_node(response: NodeBrokers) -> Iterable[RenderableType]:
         yield _status_table(response.brokers)
         yield from _remarks(response.brokers)
     else:
-        yield Text("no broker is registered")
-    yield from _departed(response.departed)
+        yield Text("no broker is listed" if response.info.observed else "no broker is registered")
+    if response.info.observed:
+        yield from (Text(printable(problem), style=WARNING) for problem in response.info.complaints)
+    yield from _departed(response.departed, word="NO LONGER LISTED" if response.info.observed else "DEPARTED")
     clusters = {status.identity.cluster for status in response.brokers}
     yield from guard_lines(guard for guard in response.info.guards if guard.cluster in clusters)
     if response.brokers:
@@ -231,7 +234,7 @@ def _remarks(brokers: Sequence[broker_pb2.BrokerStatus]) -> Iterable[RenderableT
         yield Text(f"FLAP PENALTY: {', '.join(named)}", style=WARNING)
 
 
-def _departed(gone: Sequence[admin.FlapScore]) -> Iterable[RenderableType]:
+def _departed(gone: Sequence[admin.FlapScore], *, word: str) -> Iterable[RenderableType]:
     if gone:
         named = [
             f"{score.cluster}/{score.broker_name} {score.broker_id} "
@@ -239,7 +242,7 @@ def _departed(gone: Sequence[admin.FlapScore]) -> Iterable[RenderableType]:
             for score in gone[:MAX_DEPARTED]
         ]
         more = f" and {len(gone) - MAX_DEPARTED} more: see `pointsmanctl flapping`" if len(gone) > MAX_DEPARTED else ""
-        yield Text(f"DEPARTED: {', '.join(named)}{more}", style=ALARM)
+        yield Text(f"{word}: {', '.join(named)}{more}", style=ALARM)
 
 
 def _remark(
@@ -282,7 +285,7 @@ def _status_table(brokers: Sequence[broker_pb2.BrokerStatus]) -> Table:
             status.identity.addr,
             state_cell(enum_name(status, "state")),
             *((reason_text(status),) if has_reasons else ()),
-            duration_text(seconds_of(status.silence)),
+            silence_text(status),
             str(status.topic_count),
         )
     return table

@@ -13,7 +13,7 @@ from google.protobuf.json_format import ParseError
 from rich.console import RenderableType
 from rich.text import Text
 
-from pointsman.names import is_rocketmq, printable
+from pointsman.names import is_observed, is_rocketmq, printable
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.json_document import Document, read_route_document, to_document
 from pointsman.wire.operator_texts import duration_text
@@ -54,8 +54,9 @@ def diff(invocation: Invocation, nodes: tuple[str, ...], client: BinaryIO | None
     Compares the digests of all routes, broker states included, so nodes differ for some seconds after a change. Also
     compares operator settings: KV, order topics, wiped permissions, hidden topics, guards, maintenance. Two nodes need
     no --namesrv. A RocketMQ name server (rocketmq://HOST:PORT) is compared topic by topic, in queues, permissions and
-    addresses of brokers alone; each topic is one request to it. With --client, the route of a client is compared with
-    each server listed: + marks what only the server has. Exits 0 if all are equal, 1 if they differ or one failed.
+    addresses of brokers alone; each topic is one request to it. An observer (observe://HOST:PORT) means the two name
+    servers that it polls. With --client, the route of a client is compared with each server listed: + marks what only
+    the server has. Exits 0 if all are equal, 1 if they differ or one failed.
 
     \b
     JSON: equal, first.{addr, node, nodeState, topicCount}, second.{as first},
@@ -81,19 +82,33 @@ def diff(invocation: Invocation, nodes: tuple[str, ...], client: BinaryIO | None
         if nodes:
             raise click.UsageError("--client compares with the servers of --namesrv: remove NODE")
         return _diff_client(invocation, read_description(client.read(), source=client.name))
+    if len(nodes) < 2:
+        nodes = _observed(invocation, *nodes)
     if len(nodes) > 2:
         raise click.UsageError(f"Got unexpected extra argument ({nodes[2]})")
     if len(nodes) < 2:
-        raise click.UsageError("Missing argument 'NODE': give two nodes, or --client FILE")
+        raise click.UsageError("Missing argument 'NODE': give two nodes, an observer, or --client FILE")
     context = click.get_current_context()
     first, second = (read_addr(context, context.command.params[0], node) for node in nodes)
     return _diff_nodes(invocation, first, second)
 
 
+def _observed(invocation: Invocation, node: str = "") -> tuple[str, ...]:
+    """Return the two name servers of an observer; of a name server the argument itself."""
+    context = click.get_current_context()
+    addr = read_addr(context, context.command.params[0], node) if node else invocation.name_servers[0]
+    if not is_observed(addr):
+        return (node,) if node else ()
+    found = invocation.observed(addr) if node else invocation.name_servers
+    if len(found) != 2:
+        raise click.UsageError(f"give two of the {len(found)} name servers that are observed: {', '.join(found)}")
+    return found
+
+
 def _diff_nodes(invocation: Invocation, first: str, second: str) -> int:
     if first == second:
         raise click.UsageError(f"{first} is the same node twice")
-    if is_rocketmq(first) or is_rocketmq(second):
+    if is_rocketmq(first) or is_rocketmq(second) or is_observed(first) != is_observed(second):
         return _diff_routes(invocation.patient(), (first, second))
     nodes = invocation.query_every(PointsmanNameServer.digests, addrs=(first, second))
     ours, theirs = (node.response for node in nodes)

@@ -136,7 +136,8 @@ def _check_fleet(invocation: Invocation, nodes: Nodes, _name: str, cluster: str,
     diagnosis.findings += broker_findings(found)
     if live is not None:
         diagnosis.findings += queue_findings(live)
-    diagnosis.notes += measured_notes(live)
+    if not any(answers.info.observed for _, answers in found):  # agents measure, and RocketMQ's brokers have none
+        diagnosis.notes += measured_notes(live)
     try:
         result, members = query_all_groups(invocation, _agents_of(cluster))
     except PointsmanError as failure:

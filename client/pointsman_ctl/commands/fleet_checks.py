@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import grpc
 
+from pointsman.names import is_observed
 from pointsman.queue_findings import ALARMS
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
@@ -75,7 +76,8 @@ def node_findings(nodes: Nodes, *, cluster: str) -> Iterator[DoctorFinding]:
     for node in nodes:
         if node.failure is not None:
             kind = "NOT_RESPONDING" if isinstance(node.failure, NameServerFailedError) else "REJECTED"
-            remedy = f"{command('health')}; {section('PointsmanNameServerDown')}"
+            heading = "PointsmanObservedServerDown" if is_observed(node.addr) else "PointsmanNameServerDown"
+            remedy = f"{command('health')}; {section(heading)}"
             yield DoctorFinding(ALARM, kind, node.addr, failure_text(node.failure), remedy)
     found = reported(nodes)
     is_any_ready = any(answers.state == "READY" for _, answers in found)
@@ -85,7 +87,8 @@ def node_findings(nodes: Nodes, *, cluster: str) -> Iterator[DoctorFinding]:
             severity = WARNING if is_any_ready else ALARM
             text = f"it is {answers.state}"
             yield DoctorFinding(severity, "NOT_READY", addr, text, f"{command('health')}; {section(heading)}", (addr,))
-        for problem in answers.info.complaints:
+        # Those of an observer are brokers that are missing at a name server: findings about brokers.
+        for problem in answers.info.complaints if not answers.info.observed else ():
             remedy = f"{command('--namesrv', addr, 'info')}; {section('Name servers')}"
             yield DoctorFinding(ALARM, "PROBLEM", addr, problem, remedy)
         for guard in answers.info.guards:
@@ -178,8 +181,10 @@ def broker_findings(found: Sequence[tuple[str, NodeAnswers]], *, broker_name: st
         for status in mine:
             yield from _status_findings(addr, status, guards.get(status.identity.cluster))
         for score in listed.departed:
-            if is_chosen(score.broker_name):
+            if is_chosen(score.broker_name) and not listed.info.observed:
                 yield _departed(addr, score)
+            elif is_chosen(score.broker_name):
+                yield _no_longer_listed(addr, score, lists)
     yield from _unregistered(lists, is_chosen)
     if lists and not broker_name and not any(listed.brokers or listed.departed for _, _, listed in lists):
         text = "no name server has a broker"
@@ -227,6 +232,21 @@ def _departed(addr: str, score: admin.FlapScore) -> DoctorFinding:
     return DoctorFinding(ALARM, "DEPARTED", replica, text, remedy + command("evict", replica), (addr,))
 
 
+def _no_longer_listed(
+    addr: str, score: admin.FlapScore, lists: Sequence[tuple[str, NodeAnswers, NodeBrokers]]
+) -> DoctorFinding:
+    """Return the finding about a broker that an observed name server ceased to list: it may be up for the others."""
+    replica = f"{score.cluster}/{score.broker_name}/{score.broker_id}"
+    ago, why = duration_text(seconds_of(score.last_event_ago)), _why(score.broker_name)
+    others = [each for each, _, listed in lists if _position_of_score(score) in map(position_of_status, listed.brokers)]
+    if others:
+        text = f"not listed since {ago} ago, but listed at {', '.join(others)}"
+        remedy = f"{why}; {section('PointsmanObservedBrokersMissing')}"
+        return DoctorFinding(WARNING, "MISSING", f"{replica} at {addr}", text, remedy, (addr,))
+    text = f"no name server that responds lists it, since {ago} ago"
+    return DoctorFinding(ALARM, "DEPARTED", replica, text, f"{why}; {section('PointsmanBrokersLost')}", (addr,))
+
+
 def _unregistered(
     lists: Sequence[tuple[str, NodeAnswers, NodeBrokers]], is_chosen: Callable[[str], bool]
 ) -> Iterator[DoctorFinding]:
@@ -246,9 +266,13 @@ def _unregistered(
         ]
         if without:
             cluster, name, broker_id = position
+            replica, where = f"{cluster}/{name}/{broker_id}", f"at {', '.join(without)}, but at {', '.join(addrs)}"
+            if any(listed.info.observed for _, _, listed in lists):
+                remedy = f"{_why(name)}; {section('PointsmanObservedBrokersMissing')}"
+                yield DoctorFinding(WARNING, "MISSING", replica, f"not listed {where}", remedy)
+                continue
             remedy = f"{_why(name)}; {section('PointsmanAgentPartlyRegistered')}"
-            text = f"not registered at {', '.join(without)}, but at {', '.join(addrs)}"
-            yield DoctorFinding(WARNING, "NOT_REGISTERED", f"{cluster}/{name}/{broker_id}", text, remedy)
+            yield DoctorFinding(WARNING, "NOT_REGISTERED", replica, f"not registered {where}", remedy)
 
 
 def _position_of_score(score: admin.FlapScore) -> Position:

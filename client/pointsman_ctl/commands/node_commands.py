@@ -13,8 +13,7 @@ from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import Document, enum_name, to_document
-from pointsman.wire.operator_texts import duration_text, earlier_runs_text, guard_text
-from pointsman.wire.wire_time import seconds_of
+from pointsman.wire.operator_texts import earlier_runs_text, guard_text, uptime_text
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.output.error_report import EXIT_FAILED
 from pointsman_ctl.output.node_difference import setting_differences
@@ -114,10 +113,10 @@ def _to_health(response: admin.GetNodeInfoResponse) -> Document:
 def info_parts(info: admin.GetNodeInfoResponse, *, with_configuration: bool) -> Iterable[RenderableType]:
     """Show a node's version, state, sizes, problems and guards."""
     facts = new_table("PROPERTY", "VALUE")
-    facts.add_row("version", printable(info.version))
+    facts.add_row("version", printable(info.version) or "unknown")
     facts.add_row("state", state_cell(enum_name(info, "state")))
     facts.add_row("boot", f"{info.boot:016x}")
-    facts.add_row("uptime", duration_text(seconds_of(info.uptime)))
+    facts.add_row("uptime", uptime_text(info))
     if info.provisional_brokers:
         facts.add_row("provisional brokers", str(info.provisional_brokers))
     for name, size in sorted(info.sizes.items()):

@@ -201,7 +201,9 @@ def _event_parts(
     pages = _pages(nodes)
     for each in found:
         event = each.first
-        sentence = "; ".join(filter(None, (explanation(event.event, event.reason), detail_text(_detail(event)))))
+        detail = _detail(event)
+        text = explanation(event.event, event.reason, detail.pop("source", ""))
+        sentence = "; ".join(filter(None, (text, detail_text(detail))))
         table.add_row(
             time_text(each.at),
             printable(event.event),

@@ -20,8 +20,9 @@ from rich.text import Text
 from pointsman.names import printable
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
+from pointsman.wire.broker_explanation import silence_text
 from pointsman.wire.json_document import Document, enum_name, to_document
-from pointsman.wire.operator_texts import duration_text, moment_text, reading_text, reason_text, time_text
+from pointsman.wire.operator_texts import moment_text, reading_text, reason_text, time_text, uptime_text
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import RequestRejectedError
 from pointsman_ctl.commands.broker_commands import brokers_by_state, guard_lines, is_flapping
@@ -152,7 +153,7 @@ def to_frame_document(frame: Frame) -> Document:
         return {
             "node": response.node,
             "nodeState": enum_name(info, "state"),
-            "uptimeSeconds": seconds_of(info.uptime),
+            "uptimeSeconds": seconds_of(info.uptime) if info.HasField("uptime") else None,
             "sizes": dict(sorted(info.sizes.items())),
             "ratesPerSecond": dict(frame.rates.get(addr, {})),
             "brokersByState": brokers_by_state(response.brokers),
@@ -183,7 +184,7 @@ def _nodes(frame: Frame) -> Iterable[RenderableType]:
             table.add_row(node.addr, Text(state, style=ALARM), "-", "-", "-", "-")
             continue
         info = node.response.info
-        uptime, brokers = duration_text(seconds_of(info.uptime)), str(len(node.response.brokers))
+        uptime, brokers = uptime_text(info), str(len(node.response.brokers))
         sizes = [str(info.sizes[name]) if name in info.sizes else "-" for name in ("topics", "watchers")]
         table.add_row(node.addr, state_cell(enum_name(info, "state")), uptime, brokers, *sizes)
     yield table
@@ -229,9 +230,8 @@ def _unhealthy_brokers(frame: Frame) -> Iterable[RenderableType]:
     numbers = ("LAST HEARTBEAT", "PENALTY")
     table = new_table("UNHEALTHY", "NODE", "STATE", "REASON", *numbers, right=numbers)
     for status, addr in found[:MAX_UNHEALTHY]:
-        silence = duration_text(seconds_of(status.silence))
         state = state_cell(enum_name(status, "state"))
-        table.add_row(_who(status), addr, state, reason_text(status), silence, f"{status.penalty:.0f}")
+        table.add_row(_who(status), addr, state, reason_text(status), silence_text(status), f"{status.penalty:.0f}")
     yield ""
     yield table
     if len(found) > MAX_UNHEALTHY:

@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from pointsman.names import MAX_BROKER_ID, name_problem, text_problem
+from pointsman.names import MAX_BROKER_ID, is_observed, name_problem, observed_addr, read_observed, text_problem
 from pointsman.names import read_name_servers as to_name_servers
 from pointsman_ctl.options.name_completion import complete_clusters
 
@@ -51,8 +51,11 @@ class ReplicaTarget(NamedTuple):
 
 
 def read_name_servers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
-    """Read addresses, as :func:`~pointsman.names.read_name_servers` does."""
+    """Read addresses, as :func:`~pointsman.names.read_name_servers` does, or one of an observer."""
     try:
+        if is_observed(value):
+            observer, name_server = read_observed(value)
+            return (observed_addr(observer, name_server),)
         return to_name_servers(value)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=_source(ctx, param)) from None

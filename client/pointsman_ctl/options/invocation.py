@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import click
 from rich.console import RenderableType
 
-from pointsman.names import is_rocketmq
+from pointsman.names import is_observed, is_rocketmq, observed_addr, read_observed
 from pointsman.v1 import broker_pb2
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.json_document import Document
+from pointsman_client import InvalidInputError
 from pointsman_ctl.options import DEFAULT_TIMEOUT_SECONDS
 from pointsman_ctl.options.access_options import Access
 from pointsman_ctl.output import output_layout
@@ -31,6 +33,7 @@ from pointsman_ctl.servers.server_calls import (
     connections,
     query_every,
     query_first,
+    responses_of,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +41,39 @@ if TYPE_CHECKING:
 
 PAST_TIMEOUT_SECONDS = 35.0
 """A name server answers one question about the past at a time, each within 30 s."""
+
+
+P = ParamSpec("P")
+ReturnT = TypeVar("ReturnT")
+OF_OBSERVERS = frozenset(
+    {
+        *("brokers", "clusters", "diff", "doctor", "events", "flapping", "health", "info"),
+        *("route", "top", "topics", "watch", "why"),
+    }
+)
+"""Commands that work with the address of an observer."""
+
+
+class ObserverOnlyPollsError(InvalidInputError):
+    """The command needs what an observer does not have."""
+
+    code = "OBSERVER_ONLY_POLLS"
+
+    def __init__(self, addr: str, command: str) -> None:
+        super().__init__(
+            f"{command} is not for {addr}: an observer only polls RocketMQ's name servers; give their addresses as "
+            f"rocketmq://HOST:PORT, or use mqadmin. With an observer work {', '.join(sorted(OF_OBSERVERS))}"
+        )
+
+
+class ObserverRequiredError(InvalidInputError):
+    """The address is of a name server, not of an observer."""
+
+    code = "OBSERVER_REQUIRED"
+
+    def __init__(self, addr: str, node: str) -> None:
+        observer, _ = read_observed(addr)
+        super().__init__(f"{addr} is not an observer but the name server {node}: write --namesrv {observer}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +156,19 @@ class Invocation:
 
         return asyncio.run(every())
 
+    def observed(self, addr: str) -> tuple[str, ...]:
+        """Return the addresses of the name servers that an observer polls, or the one that the address names.
+
+        Raises ObserverRequiredError for a name server, and NameServersUnavailableError.
+        """
+        observer, name_server = read_observed(addr)
+        if name_server:
+            return (addr,)
+        info = responses_of(self.query_every(PointsmanNameServer.node_info, addrs=(addr,)))[0]
+        if not info.observed_name_servers:
+            raise ObserverRequiredError(addr, info.node)
+        return tuple(observed_addr(observer, each) for each in info.observed_name_servers)
+
     def show(self, document: Document, parts: Iterable[RenderableType], *, on_one_line: bool = False) -> None:
         """Print a response in the output format."""
         if self.is_json:
@@ -160,4 +209,18 @@ class Invocation:
             self.warn("NODE_WARMING", "this name server is WARMING: the list may be incomplete")
 
 
-pass_invocation = click.make_pass_decorator(Invocation)
+def pass_invocation(run: Callable[Concatenate[Invocation, P], ReturnT]) -> Callable[P, ReturnT]:
+    """Call a command with its invocation; an observer's address stands for the name servers that it polls."""
+
+    @wraps(run)
+    def called(*arguments: P.args, **options: P.kwargs) -> ReturnT:
+        context = click.get_current_context()
+        invocation = context.ensure_object(Invocation)
+        if is_observed(invocation.name_servers[0]):
+            command = context.command_path.split()[1]
+            if command not in OF_OBSERVERS:
+                raise ObserverOnlyPollsError(invocation.name_servers[0], command)
+            invocation = replace(invocation, name_servers=invocation.observed(invocation.name_servers[0]))
+        return run(invocation, *arguments, **options)
+
+    return called

@@ -8,8 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pointsman.names import is_rocketmq
+import grpc.aio
+
+from pointsman.names import OBSERVED_KEY, is_observed, is_rocketmq, read_observed
 from pointsman.wire.channel_opener import ChannelOpener
+from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
 from pointsman_client import (
     AccessDeniedError,
     AgentFailedError,
@@ -17,7 +20,7 @@ from pointsman_client import (
     NameServersUnavailableError,
     PointsmanError,
 )
-from pointsman_client.pointsman_grpc.links import Links, LinkT
+from pointsman_client.pointsman_grpc.links import Links, LinkT, open_channel
 from pointsman_ctl.servers.rocketmq_name_server import PointsmanRequiredError
 
 CLOSE_SECONDS = 1.0
@@ -47,7 +50,7 @@ async def connections(kind: type[LinkT], opener: ChannelOpener) -> AsyncIterator
 
     The function raises PointsmanRequiredError for a RocketMQ name server.
     """
-    links = Links(kind, opener=opener)
+    links = Links(kind, _open, opener)
 
     def to(addr: str) -> LinkT:
         if is_rocketmq(addr):
@@ -58,6 +61,14 @@ async def connections(kind: type[LinkT], opener: ChannelOpener) -> AsyncIterator
         yield to
     finally:
         await links.close(timeout_seconds=CLOSE_SECONDS)
+
+
+def _open(addr: str, opener: ChannelOpener) -> grpc.aio.Channel:
+    if not is_observed(addr):
+        return open_channel(addr, opener)
+    observer, name_server = read_observed(addr)
+    chosen = ((OBSERVED_KEY, name_server),) if name_server else ()
+    return opener.open(observer, CHANNEL_OPTIONS + KEEPALIVE_OPTIONS, metadata=chosen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,7 @@ def evicted_event(broker: DepartedBroker, *, detail: Mapping[str, object]) -> Ev
 
 def absence_event(broker: DepartedBroker, reason: Reason, *, number: int, of: int, now: float) -> Event:
     """Build the row of a lost broker in a checkpoint: row ``number`` of ``of``."""
+    assert broker.reason is not None, "a broker that was heard is lost for a reason"
     detail: dict[str, object] = {"i": number, "n": of, "gone_reason": broker.reason.value}
     return Event(kind=EventKind.CHECKPOINT, reason=reason, broker=broker.facts(now=now), detail=detail)
 

@@ -29,7 +29,8 @@ class DepartedBroker(NamedTuple):
 
     registration: Registration
     """Its last registration."""
-    reason: Reason
+    reason: Reason | None
+    """None: unknown, at a name server that is observed by polling."""
     at: float
     """When it was removed, monotonic seconds."""
     planned: bool = False

@@ -12,11 +12,11 @@ from math import inf
 from typing import NamedTuple
 
 from pointsman_namesrv.core.broker_events import OUTLIVED_WINDOW
+from pointsman_namesrv.core.broker_tables import BrokerTables
 from pointsman_namesrv.core.departed import DOWN_SECONDS, DepartedBroker
 from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.model import DataVersion, Evidence, Health, ProbeVerdict, Reason, Registration
-from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.replica_state import Facts, Phase, replica_state
 
 SAME_SECONDS = 1.0
@@ -45,7 +45,7 @@ class LastEvent(NamedTuple):
         return self.at - (self.broker.state_for or 0.0)
 
 
-def apply_last_event(core: NameServer, last: LastEvent, *, is_younger: bool | None = None, now: float) -> str:
+def apply_last_event(core: BrokerTables, last: LastEvent, *, is_younger: bool | None = None, now: float) -> str:
     """Correct what the snapshot restored for a position; return the difference for the log, empty if there is none.
 
     ``is_younger``: whether the event came after what the snapshot contains; None: unknown, then it is applied to the
@@ -62,7 +62,7 @@ def apply_last_event(core: NameServer, last: LastEvent, *, is_younger: bool | No
 
 
 def _correct_replica(
-    core: NameServer, group: Group, replica: Replica, last: LastEvent, *, is_younger: bool | None, now: float
+    core: BrokerTables, group: Group, replica: Replica, last: LastEvent, *, is_younger: bool | None, now: float
 ) -> str:
     broker, was = last.broker, replica.state.phase
     is_same = broker.generation == replica.generation and broker.identity == replica.identity
@@ -78,7 +78,7 @@ def _correct_replica(
         core.held.count(replica, -1)
         core.addresses.discard(replica)
         if last.event.kind is EventKind.EXPIRED:
-            core.departed.note(_departed(replace(replica.registration, identity=broker.identity), last))
+            core.departed.note(_departed(core, replace(replica.registration, identity=broker.identity), last))
         core.routes.refresh(group)
         return f"restored as {was}, but it left the routes later"
     if broker.state.phase is Phase.OUT and was is not Phase.OUT:
@@ -92,7 +92,7 @@ def _correct_replica(
     return ""
 
 
-def _enter(core: NameServer, group: Group, replica: Replica, health: Health, *, planned: bool, now: float) -> None:
+def _enter(core: BrokerTables, group: Group, replica: Replica, health: Health, *, planned: bool, now: float) -> None:
     # As if the snapshot had contained this health.
     replica.health = health
     replica.failing_since = None if health.failing is None else -inf
@@ -101,7 +101,7 @@ def _enter(core: NameServer, group: Group, replica: Replica, health: Health, *, 
     core.routes.refresh(group)
 
 
-def _correct_absence(core: NameServer, last: LastEvent, *, now: float) -> str:
+def _correct_absence(core: BrokerTables, last: LastEvent, *, now: float) -> str:
     broker, position = last.broker, last.broker.identity.position
     known = core.departed.get(position)
     if broker.state.phase is not Phase.GONE:
@@ -116,25 +116,25 @@ def _correct_absence(core: NameServer, last: LastEvent, *, now: float) -> str:
         core.absences.retire(position, detail={})
         return "restored as lost, but it was retired later"
     if known is None:
-        lost = _departed(_without_topics(broker), last)
+        lost = _departed(core, _without_topics(broker), last)
         if now - lost.at > DOWN_SECONDS:
             return ""
         core.absences.restore(lost, now=now)
         return "the snapshot does not contain it, and it was lost"
-    lost = _departed(replace(known.registration, identity=broker.identity), last)
+    lost = _departed(core, replace(known.registration, identity=broker.identity), last)
     if known.reason is lost.reason and abs(known.at - lost.at) < SAME_SECONDS:
         return ""
     core.departed.note(lost)
     return "restored as lost, but it was lost again later"
 
 
-def _departed(registration: Registration, last: LastEvent) -> DepartedBroker:
+def _departed(core: BrokerTables, registration: Registration, last: LastEvent) -> DepartedBroker:
     detail, reason = last.event.detail, last.event.reason
     outlived, absent = detail.get(OUTLIVED_WINDOW) is True, detail.get("absent_seconds")
     began = last.at - absent if isinstance(absent, int | float) else last.since
-    return DepartedBroker(
-        registration, reason or Reason.SILENCE, began, last.broker.state.planned, last.at if outlived else None
-    )
+    if reason is None and core.hears_brokers:
+        reason = Reason.SILENCE
+    return DepartedBroker(registration, reason, began, last.broker.state.planned, last.at if outlived else None)
 
 
 def _without_topics(broker: BrokerFacts) -> Registration:

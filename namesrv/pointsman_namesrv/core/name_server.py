@@ -6,13 +6,12 @@ Every method is synchronous and runs to its end, so there is no lock and no call
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
 
 from pointsman.wire.refusals import FieldViolation, refuse_if_any, shown
-from pointsman_namesrv.core.absences import Absences
-from pointsman_namesrv.core.addresses import Addresses, refuse_lower_claim, superseded_by
+from pointsman_namesrv.core.addresses import refuse_lower_claim, superseded_by
 from pointsman_namesrv.core.broker_events import (
     OUTLIVED_WINDOW,
     address_conflict_event,
@@ -33,16 +32,13 @@ from pointsman_namesrv.core.broker_responses import (
     UnregisterResponse,
     UnregisterStatus,
 )
-from pointsman_namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker, DepartedBrokers
+from pointsman_namesrv.core.broker_tables import BrokerTables
+from pointsman_namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker
 from pointsman_namesrv.core.events import Event, EventKind
-from pointsman_namesrv.core.flap_penalties import Penalties
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.guard import Guard, GuardRules
-from pointsman_namesrv.core.holdings import PeerHoldings
-from pointsman_namesrv.core.kv import KvConfig
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.liveness import LivenessRules, Pulse, Punctuality, sweep_interval
-from pointsman_namesrv.core.maintenance import MaintenanceWindows
 from pointsman_namesrv.core.model import (
     MASTER_ID,
     BrokerIdentity,
@@ -58,15 +54,12 @@ from pointsman_namesrv.core.model import (
 )
 from pointsman_namesrv.core.node_refusals import (
     BrokerUnknown,
-    ClusterNotFound,
     LimitExceeded,
     StaleDataVersion,
     StaleGeneration,
 )
-from pointsman_namesrv.core.overrides import Overrides
 from pointsman_namesrv.core.replica_state import UP, Facts, Phase, ReplicaState, replica_state
 from pointsman_namesrv.core.reported_queue_stats import QueueStats
-from pointsman_namesrv.core.route_table import RouteTable
 from pointsman_namesrv.core.staging import StagedTopics, staged
 from pointsman_namesrv.core.static_topics import NO_STATIC_TOPICS, QueueMapping
 
@@ -79,7 +72,7 @@ PAUSE_SECONDS = 1.0
 """Shortest own pause recorded as NAMESRV_PAUSED, seconds. Shorter pauses are still compensated."""
 
 
-class NameServer:
+class NameServer(BrokerTables):
     """All registered brokers and the routes that follow from them.
 
     ``first_generation`` is random for each run, so that a fence of an earlier run does not match by chance.
@@ -99,21 +92,17 @@ class NameServer:
         every_heartbeat: bool = False,
         remember_seconds: float = REMEMBER_SECONDS,
     ) -> None:
-        self.overrides = Overrides()
-        self.departed = DepartedBrokers(seconds=remember_seconds)
-        self.routes = RouteTable(self.overrides, self.departed)
-        self.guard = Guard(guard_rules or GuardRules(), hand_over=rules.hand_over)
-        self.maintenance = MaintenanceWindows()
-        self.kv = KvConfig()
-        self.penalties = Penalties()
+        super().__init__(
+            guard=Guard(guard_rules or GuardRules(), hand_over=rules.hand_over),
+            max_brokers=max_brokers,
+            max_topics=max_topics,
+            remember_seconds=remember_seconds,
+        )
         self._rules = rules
         self._lifecycle = lifecycle
         self._next_generation = first_generation % GENERATIONS
         self._lenient_since = started_at
         self._has_more_overdue = False
-        self.held = PeerHoldings(max_brokers=max_brokers, max_topics=max_topics)
-        self.absences = Absences(self.departed, self.routes, self.maintenance, self.held)
-        self.addresses = Addresses()
         self._shortest_expiry: float | None = None
         """At most the shortest declared expiry; exact after each sweep."""
         self._every_heartbeat = every_heartbeat
@@ -240,7 +229,7 @@ class NameServer:
         Raises BrokerUnknown, StaleGeneration, StaleDataVersion, InvalidRequest for a removed topic that is not held,
         and LimitExceeded for a set of more than ``max_topics``, or at the bound of the node.
         """
-        replica = self._replica(identity)
+        replica = self.replica_of(identity)
         if replica is None:
             raise BrokerUnknown(identity)
         if not replica.is_held_by(identity, generation):
@@ -361,7 +350,7 @@ class NameServer:
 
         Raises BrokerUnknown.
         """
-        group, replica = self.routes.groups.get(identity.group_key), self._replica(identity)
+        group, replica = self.routes.groups.get(identity.group_key), self.replica_of(identity)
         if group is None or replica is None or replica.identity != identity:
             raise BrokerUnknown(identity)
         silence = now - replica.pulse.last_seen
@@ -386,7 +375,7 @@ class NameServer:
         of this server's start or pause, because its agent may have timed out on this server. Then only silence counts.
         """
         group = self.routes.groups.get(identity.group_key)
-        replica = self._replica(identity)
+        replica = self.replica_of(identity)
         if group is None or replica is None or not replica.is_held_by(identity, generation):
             return ()
         if by_us or now - self._lenient_since <= replica.pulse.expiry:
@@ -404,7 +393,7 @@ class NameServer:
     ) -> UnregisterResponse:
         """Unregister a broker for a planned shutdown; a stale generation changes nothing."""
         group = self.routes.groups.get(identity.group_key)
-        replica = self._replica(identity)
+        replica = self.replica_of(identity)
         if group is None or replica is None:
             return UnregisterResponse(UnregisterStatus.UNKNOWN_BROKER)
         if not replica.is_held_by(identity, generation):
@@ -417,7 +406,7 @@ class NameServer:
         self, identity: BrokerIdentity, generation: int, stats: QueueStats, *, now: float
     ) -> StatsResponse:
         """Emit an agent's measurements of its broker's queues. They are not stored and do not count as a heartbeat."""
-        replica = self._replica(identity)
+        replica = self.replica_of(identity)
         if replica is None:
             return StatsResponse(StatsStatus.UNKNOWN_BROKER)
         if not replica.is_held_by(identity, generation):
@@ -592,44 +581,6 @@ class NameServer:
         self.routes.refresh(group)
         return replica.identity, tuple(events)
 
-    # --- queries ----------------------------------------------------------------------------------------------
-
-    def members(self) -> Iterator[tuple[Group, Replica]]:
-        """Iterate over all known replicas, unsorted, for a walk that ends before the next call."""
-        return ((group, replica) for group in self.routes.groups.values() for replica in group.replicas.values())
-
-    def registration_of(self, identity: BrokerIdentity) -> Registration | None:
-        """Return the latest registration of the holder of an address and position."""
-        replica = self._replica(identity)
-        return replica.registration if replica is not None and replica.identity.addr == identity.addr else None
-
-    def provisional_count(self) -> int:
-        """Return the number of snapshot replicas without a heartbeat yet that have not expired."""
-        return sum(each.is_provisional and each.state.phase is not Phase.PROTECTED for _, each in self.members())
-
-    def replicas(self, *, cluster: str = "", broker_name: str = "") -> list[tuple[Group, Replica]]:
-        """Return all known replicas, sorted by identity."""
-        members = (
-            (group, replica)
-            for group, replica in self.members()
-            if (not cluster or group.key.cluster == cluster)
-            and (not broker_name or group.key.broker_name == broker_name)
-        )
-        return sorted(members, key=lambda member: member[1].identity)
-
-    def clusters(self, cluster: str = "") -> list[tuple[str, list[Group]]]:
-        """Return clusters and their groups, sorted by name. Raises ClusterNotFound for an unknown name."""
-        found = [(name, groups) for name, groups in self.routes.iter_clusters() if not cluster or name == cluster]
-        if cluster and not found:
-            raise ClusterNotFound(cluster)
-        return found
-
-    def topic_names(self, cluster: str = "") -> list[str]:
-        """Return the names of topics, sorted. Raises ClusterNotFound for an unknown cluster."""
-        if cluster:
-            self.clusters(cluster)
-        return self.routes.topic_names(cluster)
-
     # --- internals --------------------------------------------------------------------------------------------
 
     def _new_replica(self, registration: Registration, holder: Replica | None, *, now: float) -> Replica:
@@ -659,10 +610,6 @@ class NameServer:
         )
         replica.record_health(registration.health, now=now)
         return replica
-
-    def _replica(self, identity: BrokerIdentity) -> Replica | None:
-        group = self.routes.groups.get(identity.group_key)
-        return None if group is None else group.replicas.get(identity.broker_id)
 
     def _take_generation(self) -> int:
         generation = self._next_generation or 1  # 0 says "none" on the wire

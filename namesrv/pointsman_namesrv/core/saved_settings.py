@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from pointsman.wire.refusals import FieldViolation, Refusal, refuse_if_any
+from pointsman_namesrv.core.broker_tables import BrokerTables
 from pointsman_namesrv.core.guard import GuardMode, GuardSetting
 from pointsman_namesrv.core.kv import ORDER_TOPIC_NAMESPACE
 from pointsman_namesrv.core.maintenance import MaintenanceWindow
@@ -61,7 +62,7 @@ Rows: TypeAlias = Mapping[SettingKey, Setting | None]
 # --- current settings -----------------------------------------------------------------------------------------
 
 
-def setting_of(core: NameServer, key: SettingKey) -> Setting | None:
+def setting_of(core: BrokerTables, key: SettingKey) -> Setting | None:
     """Return the setting of one key."""
     kind, name = key
     match kind:
@@ -82,7 +83,7 @@ def setting_of(core: NameServer, key: SettingKey) -> Setting | None:
             return None if window is None else Setting((window.note, window.by), window.until)
 
 
-def settings_of(core: NameServer) -> dict[SettingKey, Setting]:
+def settings_of(core: BrokerTables) -> dict[SettingKey, Setting]:
     """Return all settings."""
     found = {SettingKey(SettingKind.KV, entry[:2]): Setting((entry.value,)) for entry in core.kv.entries()}
     for group, incarnation in core.overrides.wipes.items():

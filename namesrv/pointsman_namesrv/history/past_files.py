@@ -75,13 +75,18 @@ class TooManyRows(Exception):
 
 
 class PastFiles:
-    """The files of one node below ``directory`` (the folder with ``raw``)."""
+    """The files of one node, or of several, below ``directory`` (the folder with ``raw``)."""
 
-    def __init__(self, directory: Path, node: str) -> None:
-        self.node = node
+    def __init__(self, directory: Path, *nodes: str) -> None:
+        self._nodes = frozenset(nodes)
         self._raw = directory / "raw"
-        self._file_node = file_node(node)
+        self._by_file = {file_node(node): node for node in nodes}
         self._cached: OrderedDict[tuple[Path, int], FileIndex] = OrderedDict()
+        self._of_one = {node: PastFiles(directory, node) for node in nodes} if len(nodes) > 1 else {}
+
+    def of(self, node: str) -> PastFiles:
+        """Return the files of one of several nodes; an empty name: of all."""
+        return self._of_one.get(node, self)
 
     # --- files ------------------------------------------------------------------------------------------------
 
@@ -93,7 +98,7 @@ class PastFiles:
             return []
 
     def _files(self, day: date) -> list[HistoryFile]:
-        return [file for file in files_of(day, day_folder(self._raw, day)) if file.node == self._file_node]
+        return [file for file in files_of(day, day_folder(self._raw, day)) if file.node in self._by_file]
 
     def has_closed(self) -> bool:
         """Return whether there is a file that can be indexed."""
@@ -113,7 +118,7 @@ class PastFiles:
             try:
                 found = self._write_index(file)
             except OSError:  # a question can be answered without it
-                found = past_index.build(file.path, self.node)
+                found = past_index.build(file.path, self._by_file[file.node])
         with contextlib.suppress(OSError):
             if path.stat().st_size <= MAX_CACHED_BYTES:
                 self._cached[key] = found
@@ -123,7 +128,7 @@ class PastFiles:
 
     def _write_index(self, file: HistoryFile) -> FileIndex:
         paths = {"index": index_path(self._raw, file), "states": states_path(self._raw, file)}
-        return past_index.write(file.path, self.node, **paths)
+        return past_index.write(file.path, self._by_file[file.node], **paths)
 
     def index_missing(self) -> Iterator[None]:
         """Build the missing indexes, those of the newest files first, and yield after each; then drop the orphans.
@@ -160,7 +165,7 @@ class PastFiles:
     def visit(
         self, days: Iterable[date], blocks: Blocks, see: See, *, with_frequent: bool = True, only_states: bool = False
     ) -> None:
-        """Call ``see`` for this node's lines of the days, of indexed files for those in the chosen blocks.
+        """Call ``see`` for these nodes' lines of the days, of indexed files for those in the chosen blocks.
 
         ``only_states``: only rows about states are needed, so their copy is read where that is smaller. A line may be
         seen several times: when the recorder compresses a file in the meantime, and when it wrote a row again after
@@ -184,7 +189,7 @@ class PastFiles:
                 path, chosen = states_path(self._raw, file), [None]
             for block in chosen:
                 for line in lines_of(path, block, with_frequent=with_frequent):
-                    if line.node == self.node:
+                    if line.node in self._nodes:
                         see(line)
 
     def _has_states(self, file: HistoryFile, index: FileIndex, chosen: Iterable[Block | None]) -> bool:
@@ -226,7 +231,7 @@ class PastFiles:
         files = [(file, self._index(file)) for file in self._files(day)]
         for file, index in files:
             # An open file has the rows of one run, by time.
-            opened = itertools.islice((line for line in lines_of(file.path) if line.node == self.node), 1)
+            opened = itertools.islice((line for line in lines_of(file.path) if line.node in self._nodes), 1)
             runs = opened if index is None else index.runs
             for run in runs:
                 first_us = run.at_us if isinstance(run, Line) else run.first_us
@@ -247,7 +252,7 @@ class PastFiles:
             file, index = files[number]
             for block in [None] if index is None else blocks(index):
                 for line in lines_of(file.path, block):
-                    if line.node == self.node:
+                    if line.node in self._nodes:
                         see((began.setdefault(line.boot_id, line.at_us), line.boot_id, line.seq), line)
 
     def nearest(
@@ -284,7 +289,7 @@ class PastFiles:
             for line in lines_of(path, place, with_frequent=False):
                 away = at_us - line.at_us if is_before else line.at_us - at_us
                 is_nearer = away > 0 and (found is None or away < abs(found - at_us))
-                if is_nearer and line.node == self.node and is_asked(line):
+                if is_nearer and line.node in self._nodes and is_asked(line):
                     found = line.at_us
         return found
 
@@ -308,7 +313,7 @@ class PastFiles:
                 for each in counted(rows, EVER_US):
                     numbers[each.boot_id].append((each.first_seq or 0, each.last_seq or 0))
                 continue
-            known, unknown = index.observers(self.node, at_us)
+            known, unknown = index.observers(self._by_file[file.node], at_us)
             found += known
             for part in unknown:
                 rows = self._counts(file, index.blocks[part.block])
@@ -325,7 +330,7 @@ class PastFiles:
         """Return what is counted of each row of a file, or of a block of it, each once."""
         found: dict[tuple[str, int], Row] = {}
         for line in lines_of(file.path, block):
-            if line.node == self.node:
+            if line.node in self._nodes:
                 fields = {"node": line.node, "boot_id": line.boot_id, "seq": line.seq}
                 found[line.boot_id, line.seq] = {**fields, "at": line.at_us, "dt": file.day}
         return found.values()

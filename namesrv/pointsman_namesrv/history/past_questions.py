@@ -8,6 +8,8 @@ Question in, answer out, both as JSON objects::
     {"kind": "events", "since": "...", "until": "...", "broker_name": null, ..., "limit": 100, "page_token": ""}
     {"kind": "changes", ...}   as events
 
+Where the files are those of several nodes, ``"node"`` may choose one.
+
 The answer of ``route`` is that of ``pointsman-report route-at --output json`` on the same files. With ``"steps": true``
 those of ``route``, ``broker`` and ``fleet`` also have ``steps``: when the event before the moment was, and the one
 after it.
@@ -45,7 +47,8 @@ STEP_DAYS = 7
 """Days before and after the moment in which the nearest events are searched."""
 
 REPLICA_FIELDS = ("broker_id", "addr", "state", "planned", "since", "event", "reason")
-"""Of each replica in the answer of ``fleet``; all are null where the broker name's state is unknown."""
+"""Of each replica in the answer of ``fleet``; all are null where the broker name's state is unknown. Where nodes
+disagree on a broker name, a replica also has the ``nodes`` whose view it is."""
 
 Answer = dict[str, Any]
 
@@ -155,6 +158,7 @@ def _fleet(files: PastFiles, question: Mapping[str, Any]) -> Answer:
                 "broker_name": broker["broker_name"],
                 **({name: one[name] for name in REPLICA_FIELDS} if view["known"] else dict.fromkeys(REPLICA_FIELDS)),
                 **(around(broker, one) if view["known"] else {"zone": "", "owner": ""}),
+                **({} if broker["agreed"] else {"nodes": view["nodes"]}),
             }
             for broker in seen["brokers"]
             for view in broker["views"]

@@ -1,9 +1,9 @@
 """The worker process that answers questions about the past: one at a time, from standard input to standard output.
 
-``python -m pointsman_namesrv.history.past_worker DIRECTORY NODE MEMORY_BYTES``. A message is four bytes of length,
-big-endian, and a JSON object. A question is one; a reply is its head, and one for each item of its list, so that the
-name server's loop reads no long message. While no question waits the worker indexes closed files. It ends when its
-input ends, which is when the name server ends, however that ends.
+``python -m pointsman_namesrv.history.past_worker DIRECTORY NODE MEMORY_BYTES [NODE...]``. A message is four bytes of
+length, big-endian, and a JSON object. A question is one; a reply is its head, and one for each item of its list, so
+that the name server's loop reads no long message. While no question waits the worker indexes closed files. It ends
+when its input ends, which is when the name server ends, however that ends.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ MAX_REPLY_BYTES = 2_500_000
 """So that the answer fits into one gRPC message."""
 
 
-def main(directory: str, node: str, memory_bytes: int) -> None:
+def main(directory: str, node: str, memory_bytes: int, *others: str) -> None:
     """Answer until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the name server, which ends this process
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     with contextlib.suppress(OSError):  # a sandbox may forbid it
         os.nice(NICENESS)
-    clock, files = SystemClock(), PastFiles(Path(directory), node)
+    clock, files = SystemClock(), PastFiles(Path(directory), node, *others)
     indexing, pause = files.index_missing(), INDEX_PAUSE_SECONDS
     while True:
         is_asked, _, _ = select.select([0], [], [], pause)
@@ -87,7 +87,8 @@ def _yielding() -> Iterator[None]:
 def _answered(files: PastFiles, asked: bytes) -> list[bytes]:
     """Return the messages of a reply: its head, and each item of its list."""
     try:
-        found = answer(files, json.loads(asked))
+        question = json.loads(asked)
+        found = answer(files.of(question.get("node", "")), question)
         name = next(name for name in LISTS if name in found)
         items = [json.dumps(item).encode() for item in found.pop(name)]
         reply: dict[str, Any] = {"answer": found, "list": name, "items": len(items)}
@@ -130,4 +131,4 @@ def _write(message: bytes) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +87,13 @@ class PastUnreadable(Refusal):
 
 
 class PastWorkerLink:
-    """Asks the worker. ``directory``: of the history; None: there is none."""
+    """Asks the worker. ``directory``: of the history; None: there is none. ``node``: whose, of an observer several."""
 
     def __init__(
         self,
         directory: Path | None,
         *,
-        node: str,
+        node: str | Sequence[str],
         clock: Clock,
         metrics: PastMetrics,
         write_now: Callable[[], object],
@@ -101,7 +101,7 @@ class PastWorkerLink:
         """``write_now`` writes what is recorded, and not in the history yet; it blocks."""
         self._directory = directory
         self._write_now = write_now
-        self._node = node
+        self._nodes = (node,) if isinstance(node, str) else tuple(node)
         self._clock = clock
         self._metrics = metrics
         self._turns = PastTurns(MAX_WAITING, clock=clock)
@@ -135,7 +135,7 @@ class PastWorkerLink:
         while self._directory is not None:
             await self._clock.sleep(IDLE_SECONDS)
             is_running = self._process is not None and self._process.returncode is None
-            if is_running or not await asyncio.to_thread(PastFiles(self._directory, self._node).has_closed):
+            if is_running or not await asyncio.to_thread(PastFiles(self._directory, *self._nodes).has_closed):
                 continue
             with contextlib.suppress(OSError, EOFError, NoRoom):  # the next question reports it, or starts the worker
                 async with self._turns.turn(Asker("", "")):
@@ -199,8 +199,9 @@ class PastWorkerLink:
             if self._is_stopped:
                 raise EOFError("the name server stops")
             module = "pointsman_namesrv.history.past_worker"
+            first, *others = self._nodes
             process = self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", module, str(self._directory), self._node, str(MEMORY_BYTES)),
+                *(sys.executable, "-P", "-m", module, str(self._directory), first, str(MEMORY_BYTES), *others),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,

@@ -46,8 +46,12 @@ class Recorder:
         queue_rows: int,
         queue_bytes: int = QUEUE_BYTES,
         closed_files: ClosedFilesTask | None = None,
+        recent: RecentEvents | None = None,
+        run: int = 0,
     ) -> None:
-        self.recent = RecentEvents()
+        """``recent``: events of earlier runs of the same node, which this run, number ``run``, adds to."""
+        self.recent = recent if recent is not None else RecentEvents()
+        self._run = run
         self._files = files
         self._closed_files = closed_files
         self._node = node
@@ -113,7 +117,8 @@ class Recorder:
             at = self._clock.utc_now()
             # As precise as its row, so that a restart does not change it.
             at = at.replace(microsecond=at.microsecond // 1000 * 1000)
-            record = Record(event, at, round(uptime * 1000), self._seq + 1, rows)
+            boot_id = self._boot_id if self._run else ""
+            record = Record(event, at, round(uptime * 1000), self._seq + 1, rows, self._run, boot_id)
             self._seq += rows
             self.recent.add(record)
             level = _level(event)

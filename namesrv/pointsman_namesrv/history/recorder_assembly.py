@@ -8,14 +8,27 @@ from pointsman.clock import Clock
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.history.closed_files import ClosedFilesTask
 from pointsman_namesrv.history.history_files import HistoryFiles
+from pointsman_namesrv.history.recent import RecentEvents
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.history.retention import Retention
 from pointsman_namesrv.history.shipping import Shipper
 from pointsman_namesrv.node_metrics import Metrics
 
 
-def recorder(config: HistoryConfig, *, node: str, boot_id: str, clock: Clock, metrics: Metrics) -> Recorder:
-    """Join recorder, files, retention and shipping. Opens nothing before it is started."""
+def recorder(
+    config: HistoryConfig,
+    *,
+    node: str,
+    boot_id: str,
+    clock: Clock,
+    metrics: Metrics,
+    recent: RecentEvents | None = None,
+    run: int = 0,
+) -> Recorder:
+    """Join recorder, files, retention and shipping. Opens nothing before it is started.
+
+    ``recent`` and ``run``: see :class:`~pointsman_namesrv.history.recorder.Recorder`.
+    """
     files, closed_files = None, None
     if config.enabled:
         files = HistoryFiles(Path(config.directory), node=node, boot_id=boot_id)
@@ -29,6 +42,8 @@ def recorder(config: HistoryConfig, *, node: str, boot_id: str, clock: Clock, me
         queue_rows=config.queue_rows,
         queue_bytes=config.queue_bytes,
         closed_files=closed_files,
+        recent=recent,
+        run=run,
     )
 
 

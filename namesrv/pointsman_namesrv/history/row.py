@@ -34,6 +34,8 @@ class Record:
     """The run that recorded it: 0 this one, -1 the one before it, and so on."""
     boot_id: str = ""
     """Names that run in the history; empty: this one."""
+    node: str = ""
+    """Of a row that was read back: the name server that recorded it."""
 
     @property
     def order(self) -> tuple[int, int]:

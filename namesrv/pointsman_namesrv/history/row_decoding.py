@@ -31,6 +31,7 @@ def to_record(row: Mapping[str, object], *, run: int) -> Record:
             seq=_number(row, "seq"),
             run=run,
             boot_id=_name(row, "boot_id"),
+            node=_name(row, "node"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RowInvalid(str(error)) from error

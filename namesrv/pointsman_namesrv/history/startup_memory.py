@@ -21,11 +21,11 @@ from pathlib import Path
 from pointsman.clock import Clock
 from pointsman.storage.worker_thread import WorkerThread
 from pointsman_namesrv.config import HistoryConfig
+from pointsman_namesrv.core.broker_tables import BrokerTables
 from pointsman_namesrv.core.earlier_states import LastEvent, apply_last_event
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.flap_penalties import FlapRules, ReplayedPenalties
 from pointsman_namesrv.core.model import Position
-from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.history.newest_rows import Question, Reading
 from pointsman_namesrv.history.recent import PER_BROKER, ROUTINE, RecentEvents
@@ -69,7 +69,7 @@ class StartupMemory:
 
     def __init__(
         self,
-        core: NameServer,
+        core: BrokerTables,
         recent: RecentEvents,
         config: HistoryConfig,
         *,

@@ -6,16 +6,15 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import click
 
 from pointsman.clock import SystemClock
 from pointsman.daemon.http_server import CannotListen
-from pointsman.daemon.monitoring import MonitoringServer
 from pointsman.daemon.process import daemon_process, logs
 from pointsman.daemon.process.daemon_command import CONTEXT, LOOP, run, version_option
+from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.names import addr_problem
 from pointsman.rocketmq.bodies import BadBodyError, read_json
 from pointsman.rocketmq.codes import RequestCode
@@ -25,12 +24,15 @@ from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.observe.connection import NoResponse, Refused, body_of, connected
 from pointsman_namesrv.observe.listings import Listings
+from pointsman_namesrv.observe.observed_server import ObservedServer
 from pointsman_namesrv.observe.observer import Observer, ObserverSettings
 from pointsman_namesrv.observe.observer_metrics import ObserverMetrics
+from pointsman_namesrv.observe.serving import Serving, ServingSettings
 
 log = logging.getLogger(__name__)
 
 MAX_NAME_SERVERS = 16
+NOT_SERVED = ServingSettings()
 
 
 def number(low: float, high: float) -> Callable[[str], float]:
@@ -112,10 +114,21 @@ Exit codes:  0 stopped, 1 failed (folder not writable, or --print without a resp
     help="Days for which history is retained; 0: no limit. At most 20 GiB are retained in any case.",
 )
 @click.option(
+    "--listen",
+    callback=read_listen,
+    metavar="HOST:PORT",
+    help="Serve pointsmanctl --namesrv observe://HOST:PORT here, by gRPC; port 0 picks a free one.  [default: off]",
+)
+@click.option(
     "--monitoring",
     callback=read_listen,
     metavar="HOST:PORT",
-    help="Serve /metrics and /healthz here, e.g. 127.0.0.1:9878; port 0 picks a free one.  [default: off]",
+    help="Serve pages, /v1, /metrics and /healthz here, e.g. 127.0.0.1:9878; port 0: a free one.  [default: off]",
+)
+@click.option(
+    "--plaintext-beyond-loopback",
+    is_flag=True,
+    help="Serve other machines without TLS, and pages without a login: in a network that you trust.",
 )
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="INFO", show_default=True)
 @click.option(
@@ -135,7 +148,9 @@ def command(
     poll_seconds: float,
     topics_seconds: float,
     retain_days: int,
+    listen: str,
     monitoring: str,
+    plaintext_beyond_loopback: bool,
     log_level: str,
     log_format: str,
     loop: str,
@@ -159,11 +174,18 @@ def command(
         raise click.UsageError("give either --history DIR or --print")
     if history is None:
         return asyncio.run(_print(namesrv))
+    tls = TlsConfig(plaintext_beyond_loopback=plaintext_beyond_loopback)
+    if next(tls.unprotected("listen", listen), None):
+        raise click.UsageError(
+            f"--listen {listen} can be reached from other machines without TLS: listen on 127.0.0.1, or give "
+            "--plaintext-beyond-loopback for a network that you trust"
+        )
     logs.configure(log_level, log_format)
     config = HistoryConfig(directory=history, retain_days=retain_days)
     settings = ObserverSettings(poll_seconds=poll_seconds, topics_seconds=topics_seconds)
     return daemon_process.run(
-        lambda stop: observe(namesrv, config, settings, stop, monitoring_listen=monitoring), loop=loop
+        lambda stop: observe(namesrv, config, settings, stop, serving=ServingSettings(listen, monitoring, tls=tls)),
+        loop=loop,
     )
 
 
@@ -178,14 +200,24 @@ async def observe(
     settings: ObserverSettings,
     stop: asyncio.Event,
     *,
-    monitoring_listen: str = "",
+    serving: ServingSettings = NOT_SERVED,
 ) -> int:
     """Poll until ``stop`` is set; return the exit code."""
     clock, metrics, listings = SystemClock(), Metrics(), Listings(addrs)
     observed = ObserverMetrics(listings, metrics, clock=clock)
+    served = Serving(
+        [ObservedServer(addr, now=clock.monotonic(), collects_topics=settings.topics_seconds > 0) for addr in addrs],
+        listings,
+        serving,
+        history=history,
+        version=__version__,
+        clock=clock,
+        metrics=metrics,
+        observed=observed,
+    )
     observers = [
         Observer(
-            addr,
+            node.server.addr,
             history=history,
             settings=settings,
             version=__version__,
@@ -193,13 +225,15 @@ async def observe(
             metrics=metrics,
             listings=listings,
             observed=observed,
+            server=node.server,
+            boot=node.boot,
         )
-        for addr in addrs
+        for node in served.nodes
     ]
     try:
         for observer in observers:
             observer.check_folder()
-        with _monitoring(monitoring_listen, observed, listings):
+        async with served.running():
             await _run(observers, stop)
     except CannotListen as refused:
         log.error("%s", refused)  # noqa: TRY400  # the sentence says it all
@@ -212,25 +246,6 @@ async def observe(
             log.exception("observer failed", exc_info=errors)
         return daemon_process.EXIT_FAILED
     return daemon_process.EXIT_OK
-
-
-@contextmanager
-def _monitoring(listen: str, observed: ObserverMetrics, listings: Listings) -> Iterator[None]:
-    if not listen:
-        yield
-        return
-
-    def health() -> tuple[bool, dict[str, object]]:
-        watched = {addr: listing.brokers is not None for addr, listing in listings.by_addr.items()}
-        return any(watched.values()), {"watched": watched}
-
-    server = MonitoringServer(listen, registry=observed.registry, health=health)
-    server.start()
-    log.info("serving metrics", extra={"facts": {"port": server.port}})
-    try:
-        yield
-    finally:
-        server.stop()
 
 
 async def _run(observers: list[Observer], stop: asyncio.Event) -> None:

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 from pointsman_namesrv.core.model import Position
 
+MOST_NAMED = 5
+"""Brokers that sentences for operators name; the others are counted."""
+
 
 @dataclass(slots=True)
 class Listing:
@@ -40,6 +43,22 @@ class Listings:
         if self.by_addr[addr].brokers is not None:
             self.by_addr[addr].brokers = None
             self._compare(now)
+
+    def missing_at(self, addr: str, *, now: float) -> list[str]:
+        """Describe brokers that are missing at a name server, those for which it is longest first."""
+        missing = sorted(self.by_addr[addr].missing.items(), key=lambda each: (each[1], each[0]))
+        found = []
+        for position, since in missing[:MOST_NAMED]:
+            servers = self.lists(position)
+            listed = f"{' and '.join(servers)} {'list' if len(servers) > 1 else 'lists'}"
+            found.append(f"{position} for {now - since:.0f} s, which {listed}")
+        if len(missing) > MOST_NAMED:
+            found.append(f"{len(missing) - MOST_NAMED} more brokers that others list")
+        return found
+
+    def lists(self, position: Position) -> list[str]:
+        """Return the name servers that list a broker."""
+        return [addr for addr, each in self.by_addr.items() if each.brokers is not None and position in each.brokers]
 
     def _compare(self, now: float) -> None:
         everywhere = frozenset[Position]().union(*(each.brokers or () for each in self.by_addr.values()))

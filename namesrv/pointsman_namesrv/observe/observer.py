@@ -29,6 +29,7 @@ from pointsman_namesrv.observe.fleet_view import (
     read_topic_list,
 )
 from pointsman_namesrv.observe.listings import Listings
+from pointsman_namesrv.observe.observed_server import ObservedServer
 from pointsman_namesrv.observe.observer_metrics import ObserverMetrics
 from pointsman_namesrv.observe.polled_events import SOURCE, Watch
 from pointsman_namesrv.observe.topic_round import RecordedTopics, TooManyTopics, TopicRound
@@ -79,9 +80,16 @@ class Observer:
         metrics: Metrics,
         listings: Listings | None = None,
         observed: ObserverMetrics | None = None,
+        server: ObservedServer | None = None,
+        boot: int | None = None,
     ) -> None:
-        """``listings`` gets what this name server lists, ``observed`` counts its responses."""
+        """``listings`` and ``server`` get what this name server lists, ``observed`` counts its responses.
+
+        ``boot``: identifies the first watch in the history; by default random, as those of the others.
+        """
         self.addr = addr
+        self._server = server or ObservedServer(addr, now=clock.monotonic())
+        self._boot = secrets.randbits(64) if boot is None else boot
         self._listings = listings or Listings([addr])
         self._observed = observed
         self._history = history
@@ -112,6 +120,7 @@ class Observer:
             except (NoResponse, Refused, BadBodyError) as error:
                 await self._end(str(error))
             await self._clock.sleep(backoff.next_wait())
+            await self._server.hooks.until_read()
 
     async def close(self) -> None:
         """Write the end of the run, if one was begun, also of one that was ending when :meth:`run` was cancelled."""
@@ -132,8 +141,11 @@ class Observer:
             events = watch.answered(view, now=now)
             if watch.is_ready and not had_begun:
                 self._begin()
-            elif not watch.is_ready and not self._is_reported_away:
-                self._report_unreachable(f"{watch.expected} brokers known before are not listed again yet")
+            elif not watch.is_ready:
+                problem = f"{watch.expected} brokers known before are not listed again yet"
+                self._server.not_watched(problem, now=now)
+                if not self._is_reported_away:
+                    self._report_unreachable(problem)
             if self._running is not None:
                 if events:
                     self._listings.watched(self.addr, frozenset(watch.known), now=now)
@@ -155,16 +167,21 @@ class Observer:
     # --- the run ----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
+        run = self._server.begin(now=self._clock.monotonic())
         recorder = recorder_assembly.recorder(
             self._history,
             node=self.addr,
-            boot_id=f"{secrets.randbits(64):016x}",
+            boot_id=f"{self._boot if run == 0 else secrets.randbits(64):016x}",
             clock=self._clock,
             metrics=self._metrics,
+            recent=self._server.recent,
+            run=run,
         )
         recorder.start()
+        self._server.hooks.write_now = recorder.write_now
         self._running = _Run(recorder, self._clock)
         detail: dict[str, object] = {"source": SOURCE, "version": self._version, "alive_seconds": ALIVE_SECONDS}
+        detail["watch"] = run + 1  # 1: the observer itself was started before it
         recorder.record([Event(kind=EventKind.NAMESRV_STARTED, detail=detail)])
         self._is_reported_away = False
         log.info("started watching a name server", extra={"facts": {"name_server": self.addr}})
@@ -173,10 +190,15 @@ class Observer:
         if self._observed is not None:
             self._observed.happened(self.addr, events)
         for event in events:
-            running.recorder.record([event])
+            self._accept(running, event)
             if event.kind is EventKind.REGISTERED and event.broker is not None:
                 topics = running.topics.returned(event.broker.identity.position, watch, now=self._clock.monotonic())
-                running.recorder.record([topics] if topics is not None else [])
+                if topics is not None:
+                    self._accept(running, topics)
+
+    def _accept(self, running: _Run, event: Event) -> None:
+        running.recorder.record([event])
+        self._server.happened([event], now=self._clock.monotonic())
 
     async def _end(self, problem: str) -> None:
         running, self._running = self._running, None
@@ -184,6 +206,9 @@ class Observer:
         if watch is not None:
             self._known = watch.known
         self._listings.not_watched(self.addr, now=self._clock.monotonic())
+        if problem:
+            self._server.not_watched(problem, now=self._clock.monotonic())
+            await self._server.hooks.went_away()
         if problem and not self._is_reported_away:
             self._report_unreachable(problem)
         if running is None or watch is None:
@@ -224,6 +249,7 @@ class Observer:
                 "rows_dropped": recorder.dropped,
             }
             recorder.record([Event(kind=EventKind.NAMESRV_ALIVE, detail=detail)])
+            self._server.brokers.sweep(now=now)
 
     @staticmethod
     def _begin_day(running: _Run, today: date) -> None:
@@ -282,5 +308,6 @@ class Observer:
                 continue
             event = running.topics.take(position, found.topics_of(position), watch, now=self._clock.monotonic())
             if event is not None:
-                running.recorder.record([event])
+                self._accept(running, event)
                 await self._clock.sleep(0)  # a set of 10,000 topics takes some milliseconds
+        self._server.topics_walked_at = self._clock.monotonic()

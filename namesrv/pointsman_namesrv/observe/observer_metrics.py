@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, PlatformCollector, ProcessCollector
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from pointsman.clock import Clock
 from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.core.flap_penalties import FlapScore
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.observe.listings import Listings
 
 RESPONSE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper bounds of the histogram."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetNumbers:
+    """The fleet as all name servers list it together; made in the event loop, read by the thread of a scrape."""
+
+    brokers: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By cluster and state: up, missing (at one name server at least), gone."""
+    departures: int = 0
+    returns: int = 0
+    penalties: Sequence[FlapScore] = ()
+    """The highest."""
 
 
 class ObserverMetrics:
@@ -50,6 +64,9 @@ class ObserverMetrics:
             for each in (self._responses, self._departures, self._arrivals):
                 each.labels(addr)
         self.registry.register(_ListingCollector(listings, clock))
+        self.fleet = FleetNumbers()
+        """Set by who counts them."""
+        self.registry.register(_FleetCollector(lambda: self.fleet))
 
     def responded(self, addr: str, seconds: float) -> None:
         """Count a response."""
@@ -97,3 +114,42 @@ class _ListingCollector(Collector):
             if listed is not None:
                 brokers.add_metric([addr], len(listed))
         yield from (up, brokers, missing, oldest)
+
+
+class _FleetCollector(Collector):
+    """Reads the numbers of the whole fleet at each scrape."""
+
+    def __init__(self, fleet: Callable[[], FleetNumbers]) -> None:
+        self._fleet = fleet
+
+    def collect(self) -> Iterator[Metric]:
+        """See ``prometheus_client``."""
+        fleet = self._fleet()
+        brokers = GaugeMetricFamily(
+            "pointsman_observe_fleet_brokers",
+            "Brokers (replicas) of all name servers together: up, missing at one that is watched, gone from all",
+            labels=["cluster", "state"],
+        )
+        for labels, count in fleet.brokers.items():
+            brokers.add_metric(labels, count)
+        departures = CounterMetricFamily(
+            "pointsman_observe_fleet_departures",
+            "Brokers that the last watched name server ceased to list",
+            value=fleet.departures,
+        )
+        returns = CounterMetricFamily(
+            "pointsman_observe_fleet_returns", "Departed brokers that a name server lists again", value=fleet.returns
+        )
+        penalty = GaugeMetricFamily(
+            "pointsman_observe_flap_penalty",
+            "Flap penalty of a broker, the highest at a name server; of the brokers with the highest alone",
+            labels=["cluster", "broker_name", "broker_id"],
+        )
+        flapping = GaugeMetricFamily(
+            "pointsman_observe_flapping_brokers",
+            "Of these, brokers whose flap penalty exceeded 3,000 and is not below 1,000 yet",
+            value=sum(score.flapping for score in fleet.penalties),
+        )
+        for score in fleet.penalties:
+            penalty.add_metric(list(map(str, score.position)), score.penalty)
+        yield from (brokers, departures, returns, penalty, flapping)

@@ -239,8 +239,7 @@ class AdminServicer(Inspection):
         change = admin_codec.broker_data_change(request)
         self._record(_signed((change.event(by=who.name),), who))
         is_written = await asyncio.to_thread(self._write_now)
-        in_history = is_written and self._node.config().history.enabled
-        return wire.RecordChangeResponse(node=self._node.name, in_history=in_history)
+        return wire.RecordChangeResponse(node=self._node.name, in_history=is_written and self._node.has_history())
 
     def _recorded(self, change: ChangeT, who: Author) -> ChangeT:
         """Record the events of a change in the step that makes it: its caller may have been cancelled."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict, SerializeToJsonError
@@ -22,12 +22,12 @@ from pointsman.wire.refusals import FieldViolation, InvalidRequest, field_violat
 from pointsman.wire.wire_time import seconds_of
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.core.administration import BrokerDataChange
+from pointsman_namesrv.core.broker_tables import BrokerTables
 from pointsman_namesrv.core.flap_penalties import FlapScore
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.guard import GuardMode, GuardStatus
 from pointsman_namesrv.core.kv import KvEntry
 from pointsman_namesrv.core.maintenance import MaintenanceWindow
-from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.request_rules import name_violations
 from pointsman_namesrv.core.saved_settings import Setting, SettingKey, SettingKind
 from pointsman_namesrv.history.row import Record
@@ -35,6 +35,17 @@ from pointsman_namesrv.history.startup_memory import EarlierRuns
 from pointsman_namesrv.rpc import broker_codec
 from pointsman_namesrv.rpc.watch_hub import WatcherFacts
 
+_StatusField: TypeAlias = Literal[
+    "generation",
+    "data_version",
+    "heartbeat_interval",
+    "expiry",
+    "registered_at",
+    "silence",
+    "stream_open",
+    "health",
+    "acting_master",
+]
 _GUARD_MODES = {
     wire.GUARD_MODE_AUTO: GuardMode.AUTO,
     wire.GUARD_MODE_HOLD: GuardMode.HOLD,
@@ -48,6 +59,10 @@ MAX_CHANGED_BROKERS = 1_000
 MAX_VALUE_BYTES = 4_096
 MAX_UNDO_LENGTH = 1_024
 _VALUES: tuple[Literal["before", "after"], ...] = ("before", "after")
+
+LISTED = "the name server lists it"
+"""The rule of a broker that is known by polling."""
+_UNKNOWN_BY_POLLING: tuple[_StatusField, ...] = get_args(_StatusField)
 
 # --- from the wire --------------------------------------------------------------------------------------------
 
@@ -125,7 +140,7 @@ def duration_violations(value: Duration, *, longest: float) -> Iterator[FieldVio
 
 
 def broker_status(
-    core: NameServer, group: Group, replica: Replica, *, now: float, utc_now: datetime
+    core: BrokerTables, group: Group, replica: Replica, *, now: float, utc_now: datetime
 ) -> broker_pb2.BrokerStatus:
     """Encode a replica with its state and operators' overrides."""
     status = broker_codec.broker_status(group, replica, now=now, utc_now=utc_now)
@@ -134,6 +149,10 @@ def broker_status(
     status.in_maintenance = core.maintenance.covers(group.key, now=now)
     status.penalty = 0.0 if score is None else score.penalty
     status.also_at_addr.extend(map(broker_codec.to_identity, core.addresses.others(replica.identity)))
+    if not core.hears_brokers:
+        for unknown in _UNKNOWN_BY_POLLING:
+            status.ClearField(unknown)
+        status.rule, status.observed = LISTED, True
     return status
 
 

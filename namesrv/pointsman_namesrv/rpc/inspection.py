@@ -11,11 +11,10 @@ from pointsman.clock import Clock
 from pointsman.daemon.rpc.request_fields import size_of_page
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, refuse_if_any, shown
-from pointsman_namesrv.config import NameServerConfig
+from pointsman_namesrv.core.broker_tables import BrokerTables
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import BrokerIdentity
-from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import ClusterNotFound
 from pointsman_namesrv.core.request_rules import name_violations
 from pointsman_namesrv.core.saved_settings import settings_of
@@ -53,8 +52,10 @@ class Node:
     boot: int
     started_at: float
     """Monotonic seconds."""
-    config: Callable[[], NameServerConfig]
-    """The current configuration; a reload changes it."""
+    configuration: Callable[[], str]
+    """The current configuration as TOML, without secrets; a reload changes it."""
+    has_history: Callable[[], bool]
+    """Whether changes by operators are recorded."""
     lifecycle: NodeLifecycle
     sizes: Callable[[], Mapping[str, int]]
     """Sizes outside the core; the core's are added."""
@@ -69,7 +70,7 @@ class Inspection:
 
     def __init__(
         self,
-        core: NameServer,
+        core: BrokerTables,
         recent: RecentEvents,
         hub: WatchHub,
         *,
@@ -230,9 +231,10 @@ class Inspection:
             provisional_brokers=self._core.provisional_count(),
             guards=guards,
             guards_left_out=guards_left_out,
-            configuration=admin_codec.configuration(node.config()),
+            configuration=node.configuration(),
             complaints=node.problems(),
             earlier_runs=self.earlier_runs(),
+            observed=not self._core.hears_brokers,
         )
 
     def _guards(self, *, now: float) -> tuple[list[wire.GuardStatus], int]:
@@ -241,6 +243,8 @@ class Inspection:
         A cluster without brokers counts only while an operator's setting or the time after its release keeps its guard
         on.
         """
+        if not self._core.hears_brokers:
+            return [], 0
         guard = self._core.guard
         with_brokers = {key.cluster for key in self._core.routes.groups}
         found = [guard.status(cluster) for cluster in sorted(self._clusters())]

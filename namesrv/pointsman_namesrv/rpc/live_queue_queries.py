@@ -14,11 +14,11 @@ from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.v1 import registration_service_pb2
 from pointsman.wire.refusals import InvalidRequest, refuse_if_any
 from pointsman.wire.wire_time import seconds_of
+from pointsman_namesrv.core.broker_tables import BrokerTables
 from pointsman_namesrv.core.fleet_queues import BrokerLag, BrokerQueue, Finding, FleetQueues, GroupNow, TopicNow
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.live_queues import LiveQueueReports
 from pointsman_namesrv.core.model import GroupKey
-from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import TopicNotFound
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.core.reported_queue_stats import QueueStats
@@ -38,7 +38,7 @@ class LiveQueueQueries:
     """Reads the reports, and merges them."""
 
     def __init__(
-        self, core: NameServer, reports: LiveQueueReports, *, clock: Clock, metrics: Metrics, node: str
+        self, core: BrokerTables, reports: LiveQueueReports, *, clock: Clock, metrics: Metrics, node: str
     ) -> None:
         self._core = core
         self._reports = reports

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -21,7 +21,7 @@ from pointsman.wire.refusals import FieldViolation, field_violations, refuse_if_
 from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.request_rules import name_violations
 from pointsman_namesrv.history.past_turns import Asker
-from pointsman_namesrv.history.past_worker_link import PastWorkerLink, answer_slices
+from pointsman_namesrv.history.past_worker_link import answer_slices
 from pointsman_namesrv.rpc import admin_codec, broker_codec
 
 DEFAULT_EVENTS = 100
@@ -129,10 +129,17 @@ class PastQuestions:
                 yield FieldViolation(field, f"{at.isoformat()} is in the future")
 
 
+class Worker(Protocol):
+    """Answers questions about the past."""
+
+    async def ask(self, question: Mapping[str, Any], asker: Asker) -> dict[str, Any]:
+        """See :meth:`~pointsman_namesrv.history.past_worker_link.PastWorkerLink.ask`."""
+
+
 class PastQueries:
     """Encodes requests as questions, and answers as responses."""
 
-    def __init__(self, worker: PastWorkerLink, questions: PastQuestions, *, clock: Clock, node: str) -> None:
+    def __init__(self, worker: Worker, questions: PastQuestions, *, clock: Clock, node: str) -> None:
         self._worker = worker
         self._questions = questions
         self._clock = clock

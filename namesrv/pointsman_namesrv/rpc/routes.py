@@ -11,9 +11,9 @@ from pointsman.daemon.rpc.request_fields import page
 from pointsman.daemon.subscriptions import Subscription
 from pointsman.v1 import route_service_pb2 as wire
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, refuse_if_any
+from pointsman_namesrv.core.broker_tables import BrokerTables
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
-from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import ClusterNotFound, TopicNotFound
 from pointsman_namesrv.core.request_rules import duplicate_topic, name_violations, text_violations
 from pointsman_namesrv.node_metrics import Metrics
@@ -39,7 +39,7 @@ class RouteServicer:
 
     def __init__(
         self,
-        core: NameServer,
+        core: BrokerTables,
         responses: RouteResponses,
         hub: WatchHub,
         *,

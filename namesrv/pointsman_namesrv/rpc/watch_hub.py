@@ -29,6 +29,7 @@ from pointsman.daemon.rpc.calling_peer import Peer
 from pointsman.daemon.rpc.handler_table import Ended, Write
 from pointsman.daemon.subscriptions import OpenStream
 from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
+from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.config import RoutesConfig
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import GroupKey, NodeState
@@ -651,11 +652,11 @@ class WatchHub:
         """Return every open watch."""
         return [_facts_of(watcher) for watcher in self._watchers]
 
-    async def drain(self) -> None:
-        """End every watch, also of clients that do not read."""
-        why = Ended(self._lifecycle.refusal())
+    async def drain(self, why: Refusal | None = None) -> None:
+        """End every watch, also of clients that do not read; None: because this node drains."""
+        ended = Ended(why or self._lifecycle.refusal())
         for number, watcher in enumerate(list(self._watchers), 1):
-            watcher.end(why)
+            watcher.end(ended)
             if number % MAX_WAKES == 0:
                 await self.clock.sleep(0)
 

@@ -189,6 +189,7 @@ _ALIVE, _NEVER_ALIVE = Health(ever_passed=True), Health(ever_passed=False)
 def to_lost(broker: DepartedBroker, *, unix_offset: float) -> Lost:
     """Return what the snapshot keeps of a lost broker; ``unix_offset``: Unix time minus monotonic time."""
     ended = broker.unplanned_at
+    assert broker.reason is not None, "a broker that was heard is lost for a reason"  # noqa: S101
     return Lost(
         broker.registration,
         broker.reason.value,

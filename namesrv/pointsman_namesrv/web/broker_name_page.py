@@ -197,7 +197,7 @@ def _replica(
         state=state,
         since=since,
         facts=list(facts),
-        registration=list(_registration(status, row)),
+        registration=list(_registration(status, row, is_observed=bool(data.node.observes))),
         day=strip(data.records, position, now=now, hours=DAY_HOURS, known_since=known_since),
         week=strip(data.records, position, now=now, hours=WEEK_HOURS, known_since=known_since),
         curve=penalty_curve(data.records, position, now=now, hours=DAY_HOURS),
@@ -218,11 +218,16 @@ def _lost(data: BrokerData, known_since: datetime, row: BrokerRow) -> Replica:
     return _replica(data, known_since, row.identity.position, row.identity.addr, row.state.phase.value, since, facts)
 
 
-def _registration(status: broker_pb2.BrokerStatus | None, row: BrokerRow | None) -> Iterator[Fact]:
+def _registration(
+    status: broker_pb2.BrokerStatus | None, row: BrokerRow | None, *, is_observed: bool
+) -> Iterator[Fact]:
     if row is None:
         return
     registration = row.registration
     yield "zone", registration.zone
+    if is_observed:
+        yield "topics", f"{len(registration.topics):,}"
+        return
     yield "host", registration.host
     yield "broker", registration.broker_version
     yield "agent", " ".join(filter(None, (registration.agent_addr, registration.agent_version)))

@@ -46,6 +46,8 @@ class ShownRecord:
     planned: bool
     by: str
     text: str
+    node: str
+    """The name server that recorded it; empty: this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ def shown(record: Record) -> ShownRecord:
     path = broker_path(*key) if key.broker_name else ""
     detail = {name: value for name, value in event.detail.items() if name != BY}
     reason = event.reason.value if event.reason is not None else ""
-    texts = (explanation(event.kind.value, reason), detail_text(detail))
+    texts = (explanation(event.kind.value, reason, detail.pop("source", "")), detail_text(detail))
     return ShownRecord(
         at=record.event_at,
         kind=event.kind.value,
@@ -163,4 +165,5 @@ def shown(record: Record) -> ShownRecord:
         planned=broker is not None and broker.state.planned,
         by=str(event.detail.get(BY, "")),
         text="; ".join(filter(None, texts)),
+        node=record.node,
     )

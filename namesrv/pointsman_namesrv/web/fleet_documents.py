@@ -17,11 +17,11 @@ from pointsman.wire.json_document import (
     to_route_document,
 )
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, Refusal, refuse_if_any
+from pointsman_namesrv.core.broker_tables import BrokerTables
 from pointsman_namesrv.core.flap_penalties import FlapScore
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import GroupKey, NodeState, Position
-from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.replica_state import ROUTED, Phase
 from pointsman_namesrv.history.recent import RecentEvents
 from pointsman_namesrv.rpc import admin_codec, broker_codec
@@ -37,7 +37,7 @@ MAX_LIMIT = 1_000
 class Fleet:
     """Sources of the documents."""
 
-    core: NameServer
+    core: BrokerTables
     recent: RecentEvents
     admin: Inspection
     routes: RouteServicer
@@ -173,7 +173,7 @@ async def events(fleet: Fleet, query: Query, _pause: Pause) -> object:
     return {"nodes": [{"addr": fleet.addr, "node": fleet.node, "earlierRuns": earlier, "events": found}]}
 
 
-def without_master(core: NameServer) -> list[GroupKey]:
+def without_master(core: BrokerTables) -> list[GroupKey]:
     """Return the broker names without a routed master, sorted: producers cannot write to them."""
     masters = ((key, group.replicas.get(MASTER_ID)) for key, group in core.routes.groups.items())
     return sorted(key for key, master in masters if master is None or not master.is_routed)
@@ -183,6 +183,9 @@ def departed(fleet: Fleet, *, cluster: str = "") -> list[FlapScore]:
     """Return brokers that departed unplanned; the last to leave first."""
     now, core = fleet.clock.monotonic(), fleet.core
     scores = core.penalties.top(now=now, cluster=cluster)
+    if not core.hears_brokers:
+        lost = [score for score in scores if core.departed.get(score.position) is not None]
+        return sorted(lost, key=lambda score: -score.last_event_at)
     found = [score for score in scores if score.outages and _departed_unplanned(fleet, score.position)]
     return sorted(found, key=lambda score: -score.last_event_at)
 

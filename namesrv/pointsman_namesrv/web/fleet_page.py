@@ -26,7 +26,7 @@ from pointsman_namesrv.web.page_data import (
 )
 from pointsman_namesrv.web.page_links import broker_path, command, fleet_path, group_path, option
 from pointsman_namesrv.web.page_query import AT, Column, Paged, PageQuery, columns_of, distinct, sort_of, sorted_page
-from pointsman_namesrv.web.peer_comparison import PeerResult
+from pointsman_namesrv.web.peer_comparison import UNKNOWN, PeerResult
 from pointsman_namesrv.web.time_strip import Bar, strip
 
 PARAMETERS = ("name", "state", "cluster", "zone", "owner", "version", "sort", "page", AT)
@@ -63,7 +63,7 @@ class ShownBroker:
     def notes(self) -> str:
         """Return what an operator should know beside the state."""
         row = self.row
-        health = row.health.detail if row.health.verdict is ProbeVerdict.FAILING and row.silence is not None else ""
+        health = row.health.detail if row.health.verdict is ProbeVerdict.FAILING and not row.is_lost else ""
         found = (
             f"probe: {health}" if health else "",
             "write permission wiped" if row.write_wiped else "",
@@ -239,6 +239,8 @@ def at_peer(peer: PeerResult, position: Position, here: Phase) -> tuple[str, boo
 
     A broker that is not registered here is UP there unless the comparison named it, so nothing is stated of it.
     """
+    if peer.is_unknown:
+        return UNKNOWN, True
     if peer.brokers is None or here is Phase.GONE:
         return "", False
     state = peer.brokers.get(position, Phase.UP.value)
@@ -275,7 +277,7 @@ def clusters_of(data: FleetData) -> Iterator[ShownCluster]:
     states, lost = dict[str, Counter[str]](), Counter[str]()
     for row in data.rows:
         cluster = row.registration.identity.cluster
-        if row.silence is None:
+        if row.is_lost:
             lost[cluster] += not row.state.planned
         else:
             of_cluster = states.get(cluster)

@@ -63,6 +63,8 @@ class NodeFacts:
     """Whether it still reads its history, so that earlier events are missing."""
     servers: tuple[str, ...]
     """Addresses of all name servers, for commands: itself, and those that it compares itself with."""
+    observes: tuple[str, ...] = ()
+    """Addresses of the name servers that it polls; empty: it is a name server itself."""
 
     @property
     def started_at(self) -> datetime:
@@ -78,7 +80,7 @@ class BrokerRow(NamedTuple):
     state_for: float | None
     """Seconds; None: unknown after a restart."""
     silence: float | None
-    """Seconds since its last heartbeat; None: it is lost."""
+    """Seconds since its last heartbeat; None: it is lost, or heartbeats are unknown."""
     health: Health
     score: FlapScore | None
     write_wiped: bool
@@ -89,6 +91,11 @@ class BrokerRow(NamedTuple):
     def identity(self) -> BrokerIdentity:
         """Return who it is."""
         return self.registration.identity
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether it is no longer registered."""
+        return self.state.phase is Phase.GONE
 
     @property
     def penalty(self) -> float:

@@ -80,6 +80,10 @@ class PageSources:
     report_url: str
     broker_url: str
     runbook_url: str
+    observes: tuple[str, ...] = ()
+    """Addresses of the name servers that are polled; empty: this is a name server itself."""
+    observer_servers: tuple[str, ...] = ()
+    """Of an observer: what commands are given as name servers."""
     kept_topics: tuple[int, str, TopicsData] | None = field(default=None, init=False)
     """The last list of topics, with the change of the routes and the cluster that it is of."""
 
@@ -97,7 +101,8 @@ class PageSources:
             broker_url=self.broker_url,
             runbook_url=self.runbook_url,
             is_reading=fleet.admin.earlier_runs() == admin_service_pb2.EARLIER_RUNS_READING,
-            servers=self._servers(),
+            servers=self.observer_servers or self._servers(),
+            observes=self.observes,
         )
 
     def _servers(self) -> tuple[str, ...]:
@@ -112,7 +117,7 @@ class PageSources:
             replica.registration,
             state,
             None if replica.state_since is None else now - replica.state_since,
-            now - replica.pulse.last_seen,
+            now - replica.pulse.last_seen if core.hears_brokers else None,
             replica.health,
             core.penalties.score(replica.identity.position, now=now),
             write_wiped=group.key in core.overrides.wipes,
@@ -191,7 +196,7 @@ async def broker(sources: PageSources, query: Query, pause: Pause) -> Handed:
         if window.until > now and window.key.cluster == key.cluster and window.key.broker_name in {"", key.broker_name}
     ]
     guard = None
-    if key.cluster in {each.cluster for each in core.routes.groups}:
+    if core.hears_brokers and key.cluster in {each.cluster for each in core.routes.groups}:
         guard = admin_codec.guard_status(core.guard.status(key.cluster), now=now)
     data = BrokerData(
         node=sources.node(),

@@ -29,11 +29,13 @@ PAGES = (
     ("Changes", "/changes"),
     ("Connected", "/connected"),
 )
+OF_OBSERVERS = ("/", "/topics", "/events")
+"""Of these, what an observer shows."""
 STATES: Mapping[str, str] = {
-    **dict.fromkeys(("UP", "READY", "EQUAL"), "ok"),
+    **dict.fromkeys(("UP", "READY", "EQUAL", "WATCHED"), "ok"),
     **dict.fromkeys(("OUT", "GONE", "NO BROKER", "NOT ROUTED", "ON"), "alarm"),
     **dict.fromkeys(
-        ("SUSPECT", "PROVISIONAL", "PROTECTED", "WARMING", "DRAINING", "DIFFERS", "UNREACHABLE"), "warning"
+        ("SUSPECT", "PROVISIONAL", "PROTECTED", "WARMING", "DRAINING", "DIFFERS", "UNREACHABLE", "MISSING"), "warning"
     ),
     **dict.fromkeys(("FLAPPING", "HOLD", "OFF", "UNKNOWN"), "warning"),
 }
@@ -93,6 +95,7 @@ TEMPLATES.filters["fleet_path"] = _fleet_path
 TEMPLATES.globals |= {
     "FLEET_STATES": fleet_page.STATES,
     "MEANINGS": topic_pages.MEANINGS,
+    "OF_OBSERVERS": OF_OBSERVERS,
     "PAGES": PAGES,
     "PAST_STATES": past_pages.PAST_STATES,
     "RULES": FlapRules(),

@@ -29,6 +29,7 @@ from pointsman_namesrv.web.past_source import PastSource
 class PastPath:
     """One path; a word in capitals stands for a name."""
 
+    listed: str
     method: str
     """The gRPC method of the same content."""
     parameters: tuple[str, ...]
@@ -82,7 +83,7 @@ def _listed(
     """Return a page of events, oldest first, and the token with which the next page continues to earlier ones."""
     token = found["next_page_token"]
     counts = {name: len(found["events"]), "complete": not token, "nextPageToken": token}
-    rows = (document(row) | {"nodes": [node.node]} for row in reversed(found["events"]))
+    rows = (document(row) | {"nodes": [row.get("node", node.node)]} for row in reversed(found["events"]))
     return {name: rows, "nodes": [_node(node) | counts]}
 
 
@@ -111,12 +112,13 @@ def _span(query: PageQuery) -> dict[str, Any]:
 
 
 _SPAN = ("broker", "cluster", "since", "until", "by", "limit", "page_token")
-PAST_PATHS: Mapping[str, PastPath] = {
-    "/v1/past/routes/TOPIC": PastPath("GetPastRoute", (AT, "cluster"), _route),
-    "/v1/past/brokers/BROKER": PastPath("GetPastBroker", (AT, "cluster", "limit"), _broker),
-    "/v1/past/events": PastPath("ListPastEvents", ("topic", "kind", *_SPAN), _events),
-    "/v1/past/changes": PastPath("ListChanges", _SPAN, _changes),
-}
+_PAST_PATHS = (
+    PastPath("/v1/past/routes/TOPIC", "GetPastRoute", (AT, "cluster"), _route),
+    PastPath("/v1/past/brokers/BROKER", "GetPastBroker", (AT, "cluster", "limit"), _broker),
+    PastPath("/v1/past/events", "ListPastEvents", ("topic", "kind", *_SPAN), _events),
+    PastPath("/v1/past/changes", "ListChanges", _SPAN, _changes),
+)
+PAST_PATHS: Mapping[str, PastPath] = {path.listed: path for path in _PAST_PATHS}
 
 
 def past_path_at(path: str) -> tuple[PastPath, str] | None:

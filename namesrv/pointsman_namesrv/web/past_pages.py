@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 from pointsman.history.past_route import ROUTE, RouteResult, explanation_of
 from pointsman.history.replay import ReplicaView
 from pointsman.wire.broker_explanation import Fact, outage_facts
-from pointsman.wire.operator_texts import counted, duration_text, explanation, perm_text, time_text
-from pointsman.wire.outage_timeline import Outage, timeline_of
+from pointsman.wire.operator_texts import POLLED, counted, duration_text, explanation, perm_text, time_text
+from pointsman.wire.outage_timeline import Outage, Timeline, timeline_of
 from pointsman.wire.refusals import FieldViolation, refuse_if_any
 from pointsman_namesrv.core.broker_events import OWNER
 from pointsman_namesrv.core.model import Position
@@ -231,13 +231,16 @@ def _row(one: Mapping[str, Any], at: datetime) -> PastRow:
     cluster, broker_name, broker_id = one["cluster"], one["broker_name"], one["broker_id"]
     since = None if one["since"] is None else datetime.fromisoformat(one["since"])
     seconds = 0.0 if since is None else max(0.0, (at - since).total_seconds())
+    at_nodes = f"at {', '.join(one['nodes'])}" if "nodes" in one else ""
     return PastRow(
         name=f"{cluster}/{broker_name}" if broker_id is None else f"{cluster}/{broker_name}/{broker_id}",
         path=_path_at(broker_path(cluster, broker_name), at),
         addr=one["addr"] or "",
         state=_state_of(one),
         planned=bool(one["planned"]),
-        since="" if since is None else f"{time_text(since)}, for {duration_text(seconds)}",
+        since="; ".join(
+            filter(None, ("" if since is None else f"{time_text(since)}, for {duration_text(seconds)}", at_nodes))
+        ),
         event=" ".join(filter(None, (one["event"], one["reason"]))),
         zone=one["zone"],
         owner=one["owner"],
@@ -247,26 +250,27 @@ def _row(one: Mapping[str, Any], at: datetime) -> PastRow:
 def past_broker_page(found: PastAnswer, names: tuple[str, str], query: PageQuery) -> PastBrokerPage:
     """Show a broker name as it was, with its events up to then."""
     cluster, broker_name = names
-    timeline = timeline_of([past_event(row) for row in found.answer["events"]])
+    rows = found.answer["events"]
+    timeline = timeline_of([past_event(row) for row in rows])
     views = [view for broker in _route(found).brokers for view in broker.views]
-    records = list(records_of(found.answer["events"]))
+    records = list(records_of(rows))
     begin = found.at - timedelta(days=BROKER_EVENT_DAYS)
     first_day = found.answer["first_day"]
     # Else a state is known from the first event on.
     is_recorded = first_day is not None and date.fromisoformat(first_day) < begin.date()
     times = {"now": found.at, "known_since": begin if is_recorded else found.at}
 
-    def drawn(position: Position, hours: float) -> list[Bar]:
-        return strip(records, position, hours=hours, most=MAX_EVENTS, **times)
-
-    def shown(one: ReplicaView) -> PastReplica:
-        position = Position(cluster, broker_name, one.broker_id)
-        replica = _replica(one, found.at, outage=timeline.outage_of(position))
+    def shown(one: ReplicaView, nodes: Sequence[str]) -> PastReplica:
+        position, mine, of_node = Position(cluster, broker_name, one.broker_id), records, timeline
+        if found.node.observes:
+            # Each name server has its own events; those that agree on a state have the same.
+            mine = [record for record in records if record.node == nodes[0]]
+            of_node = timeline_of([past_event(row) for row in rows if row["node"] == nodes[0]])
         return replace(
-            replica,
-            day=drawn(position, DAY_HOURS),
-            week=drawn(position, WEEK_HOURS),
-            curve=penalty_curve(records, position, now=found.at, hours=DAY_HOURS),
+            _replica(one, found, nodes=nodes, outage=of_node.outage_of(position)),
+            day=strip(mine, position, hours=DAY_HOURS, most=MAX_EVENTS, **times),
+            week=strip(mine, position, hours=WEEK_HOURS, most=MAX_EVENTS, **times),
+            curve=penalty_curve(mine, position, now=found.at, hours=DAY_HOURS),
         )
 
     return PastBrokerPage(
@@ -279,13 +283,19 @@ def past_broker_page(found: PastAnswer, names: tuple[str, str], query: PageQuery
         wiped=any(view.seen.wiped for view in views),
         owner=", ".join(sorted({str(record.event.detail.get(OWNER, "")) for record in records} - {""})),
         dashboard=filled(found.node.broker_url, cluster, broker_name),
-        replicas=[shown(one) for view in views for one in view.seen.replicas],
-        outages=[outage for outage in reversed(timeline.outages) if not outage.is_first],
+        replicas=[shown(one, view.nodes) for view in views for one in view.seen.replicas],
+        outages=list(_outages(found, timeline)),
         events=[shown_event(step) for step in reversed(timeline.events)],
         topics=_topics(found, query),
         more_topics=found.answer["topic_count"] - len(found.answer["topics"]),
         command=_command(found, "why", *option("cluster", cluster), argument=broker_name),
     )
+
+
+def _outages(found: PastAnswer, timeline: Timeline) -> Iterator[Outage]:
+    """Yield the outages, the newest first; none of several name servers, whose events are not of one timeline."""
+    if not found.node.observes:
+        yield from (outage for outage in reversed(timeline.outages) if not outage.is_first)
 
 
 def _topics(found: PastAnswer, query: PageQuery) -> Paged[PastTopic]:
@@ -301,7 +311,7 @@ def _topics(found: PastAnswer, query: PageQuery) -> Paged[PastTopic]:
 def past_topic_page(found: PastAnswer, topic: str, query: PageQuery) -> PastTopicPage:
     """Show the route of a topic as it was."""
     result = _route(found)
-    holders = list(_holders(result, found.at))
+    holders = list(_holders(result, found))
     routed, writable = sum(each.queues is not None for each in holders), sum(each.is_writable for each in holders)
     headline = f"{counted(routed, 'broker name')} of {len(holders):,} in its route, {writable:,} can be written"
     if result.outcome != ROUTE:
@@ -319,7 +329,7 @@ def past_topic_page(found: PastAnswer, topic: str, query: PageQuery) -> PastTopi
     )
 
 
-def _holders(result: RouteResult, at: datetime) -> Iterator[PastHolder]:
+def _holders(result: RouteResult, found: PastAnswer) -> Iterator[PastHolder]:
     for broker in result.brokers:
         cluster, broker_name = broker.group
         for view in broker.views:
@@ -336,21 +346,25 @@ def _holders(result: RouteResult, at: datetime) -> Iterator[PastHolder]:
             yield PastHolder(
                 cluster,
                 broker_name,
-                _path_at(broker_path(cluster, broker_name), at),
+                _path_at(broker_path(cluster, broker_name), found.at),
                 seen.is_known,
                 queues,
                 "; ".join(filter(None, notes)),
-                [_replica(one, at) for one in seen.replicas],
+                [_replica(one, found, nodes=view.nodes) for one in seen.replicas],
             )
 
 
-def _replica(one: ReplicaView, at: datetime, *, outage: Outage | None = None) -> PastReplica:
+def _replica(one: ReplicaView, found: PastAnswer, *, nodes: Sequence[str], outage: Outage | None = None) -> PastReplica:
+    """Show a replica as ``nodes`` had it; one of them unless several name servers are observed."""
+    at, is_observed = found.at, bool(found.node.observes)
     since = "since an unknown time, before a restart of the name server"
     if one.since is not None:
         seconds = max(0.0, (at - one.since).total_seconds())
         since = f"for {duration_text(seconds)}, since {time_text(one.since)} (UTC)"
+    if is_observed:
+        since += f", at {', '.join(nodes)}"
     reason = one.reason or ""
-    meaning = explanation(one.event, reason)
+    meaning = explanation(one.event, reason, POLLED if is_observed else "")
     facts = [
         ("last event", f"{one.event} {reason}".rstrip() + (f": {meaning}" if meaning else "")),
         ("recorded", f"{time_text(one.recorded_at)} (UTC)"),
@@ -383,14 +397,16 @@ def _warnings(found: PastAnswer) -> Iterator[str]:
     if not nodes:
         last = found.answer["last_row_at"]
         extent = f"; its last row of that day is from {time_text(datetime.fromisoformat(last))} (UTC)" if last else ""
-        yield f"This name server was not recording history at that moment{extent}."
+        who = "The observer" if found.node.observes else "This name server"
+        yield f"{who} was not recording history at that moment{extent}."
     for node in nodes:
+        who = f"name server {node.node}" if found.node.observes else "this name server"
         if node.state != "READY":
-            yield f"This name server was {node.state} at that moment."
+            yield f"{who[:1].upper()}{who[1:]} was {node.state} at that moment."
         if node.rows_back_at is not None:
             yield f"Rows of that moment are missing, until {time_text(node.rows_back_at)} (UTC)."
         elif node.rows_missing:
-            yield f"{counted(node.rows_missing, 'earlier row')} of this name server are missing."
+            yield f"{counted(node.rows_missing, 'earlier row')} of {who} are missing."
 
 
 def _until(found: PastAnswer, *options: str) -> str:

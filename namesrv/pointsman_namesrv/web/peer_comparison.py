@@ -44,6 +44,7 @@ PROBLEM_AFTER = 2
 
 NOT_ROUTED = "NOT ROUTED"
 SELF = "SELF"
+UNKNOWN = "UNKNOWN"
 
 Setting = tuple[str, float | None]
 
@@ -75,6 +76,8 @@ class PeerResult:
     None: it does not serve routes."""
     unrouted: Sequence[Position] = ()
     """Brokers that are UP here, and not in the routes there."""
+    is_unknown: bool = False
+    """Whether the state of each broker there is UNKNOWN at the moment."""
 
     def to_document(self, *, now: float) -> Document:
         """Return the JSON document."""

@@ -195,6 +195,12 @@ def problems_of(
         names = _named(flapping, lambda score: f"{score.position} (penalty {score.penalty:.0f})")
         path = _path([GroupKey(*score.position[:2]) for score in flapping], state="FLAPPING")
         yield Problem(WARNING, f"Flapping: {names}.", path)
+    yield from _at_peers(list(peers))
+
+
+def _at_peers(peers: Sequence[PeerResult]) -> Iterator[Problem]:
+    if peers and all(peer.is_unknown for peer in peers):
+        yield Problem(ALARM, "No name server is watched: the brokers are shown as they were listed last.")
     for peer in peers:
         for text in peer.problems():
             yield Problem(WARNING, text, "/#name-servers")
@@ -206,10 +212,11 @@ def _path(keys: Sequence[GroupKey], *, state: str) -> str:
 
 
 def _starting(fleet: Fleet) -> Iterator[str]:
-    if fleet.lifecycle.state is not NodeState.READY:
+    if fleet.lifecycle.state is not NodeState.READY and fleet.core.hears_brokers:
         yield f"This name server is {fleet.lifecycle.state}: {_NODE_MEANINGS[fleet.lifecycle.state]}."
     if fleet.admin.earlier_runs() == admin_service_pb2.EARLIER_RUNS_READING:
-        yield "This name server is still reading its history: earlier events and penalties may be missing."
+        who = "name server" if fleet.core.hears_brokers else "observer"
+        yield f"This {who} is still reading its history: earlier events and penalties may be missing."
 
 
 _MEANINGS = {

@@ -61,7 +61,14 @@ _JSON: Mapping[str, _Path] = {
     "/v1/queues": _Path("ListLiveQueues", ("cluster", "topic", "limit")),
     ROUTES: _Path("GetTopicRoute", ("cluster", "zone")),
 }
-LISTED = (*(page.listed for page in PAGES), *_JSON, *PAST_PATHS, "/metrics", "/healthz")
+_OTHERS = ("/metrics", "/healthz")
+LISTED = (*(page.listed for page in PAGES), *_JSON, *PAST_PATHS, *_OTHERS)
+OF_OBSERVERS = tuple(
+    path
+    for path in LISTED
+    if not path.startswith(("/groups", "/changes", "/connected", "/v1/groups", "/v1/queues", "/v1/past/changes"))
+)
+"""Paths that an observer serves: it knows no groups, no changes by operators, and no connections."""
 
 
 class PathNotFound(Refusal):
@@ -107,7 +114,9 @@ class OtherHost(Refusal):
 class StatusSite:
     """A WSGI application. Until :attr:`documents` and :attr:`past` are set, it is NOT_READY."""
 
-    def __init__(self, authorise: Authorise) -> None:
+    def __init__(self, authorise: Authorise, listed: tuple[str, ...] = LISTED) -> None:
+        """``listed``: the paths that it serves."""
+        self._listed = listed
         self.documents: LoopDocuments | None = None
         self.past: PastSource | None = None
         self._authorise = authorise
@@ -144,8 +153,10 @@ class StatusSite:
         page, past = page_at(path), past_path_at(path)
         topic = path.removeprefix(ROUTES) if path.startswith(ROUTES) else ""
         found = _JSON.get(ROUTES if topic else path)
-        if (found is None and page is None and past is None) or path == ROUTES:
-            raise PathNotFound(f"unknown path {shown(path)}; use {', '.join(LISTED)}")
+        served = path if topic == "" else ROUTES
+        served = page[0].listed if page is not None else past[0].listed if past is not None else served
+        if (found is None and page is None and past is None) or path == ROUTES or served not in self._listed:
+            raise PathNotFound(f"unknown path {shown(path)}; use {', '.join(self._listed)}")
         if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
             raise MethodNotAllowed(f"{shown(environ['REQUEST_METHOD'])} is not allowed; use GET or HEAD")
         methods: tuple[str, ...] = ()

@@ -1590,6 +1590,8 @@ class GetNodeInfoResponse(_message.Message):
     COMPLAINTS_FIELD_NUMBER: _builtins.int
     GUARDS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     EARLIER_RUNS_FIELD_NUMBER: _builtins.int
+    OBSERVED_FIELD_NUMBER: _builtins.int
+    OBSERVED_NAME_SERVERS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Its name in the history."""
     version: _builtins.str
@@ -1608,6 +1610,10 @@ class GetNodeInfoResponse(_message.Message):
     """What is known of events before the start of this server: while they are read, departed brokers and penalties may be
     missing.
     """
+    observed: _builtins.bool
+    """Set by an observer that polls this name server, which is RocketMQ's own: heartbeats, probes, processes, versions,
+    settings and guards are unknown.
+    """
     @_builtins.property
     def uptime(self) -> _duration_pb2.Duration:
         """Time since its start."""
@@ -1624,6 +1630,12 @@ class GetNodeInfoResponse(_message.Message):
     def complaints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Problems of the node itself, for operators: history or snapshot not written, rows dropped. Empty: none."""
 
+    @_builtins.property
+    def observed_name_servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of an observer itself: addresses of the name servers that it polls. Calls about one of them have its address as
+        metadata `pointsman-name-server`.
+        """
+
     def __init__(
         self,
         *,
@@ -1639,10 +1651,12 @@ class GetNodeInfoResponse(_message.Message):
         complaints: _abc.Iterable[_builtins.str] | None = ...,
         guards_left_out: _builtins.int = ...,
         earlier_runs: Global___EarlierRuns.ValueType = ...,
+        observed: _builtins.bool = ...,
+        observed_name_servers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["uptime", b"uptime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot", b"boot", "complaints", b"complaints", "configuration", b"configuration", "earlier_runs", b"earlier_runs", "guards", b"guards", "guards_left_out", b"guards_left_out", "node", b"node", "provisional_brokers", b"provisional_brokers", "sizes", b"sizes", "state", b"state", "uptime", b"uptime", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot", b"boot", "complaints", b"complaints", "configuration", b"configuration", "earlier_runs", b"earlier_runs", "guards", b"guards", "guards_left_out", b"guards_left_out", "node", b"node", "observed", b"observed", "observed_name_servers", b"observed_name_servers", "provisional_brokers", b"provisional_brokers", "sizes", b"sizes", "state", b"state", "uptime", b"uptime", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -533,6 +533,7 @@ class BrokerStatus(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     SELF_REGISTERED_FIELD_NUMBER: _builtins.int
     ALSO_AT_ADDR_FIELD_NUMBER: _builtins.int
+    OBSERVED_FIELD_NUMBER: _builtins.int
     state: Global___BrokerState.ValueType
     """Its state at this name server."""
     generation: _builtins.int
@@ -573,6 +574,10 @@ class BrokerStatus(_message.Message):
     """The rule that gave that state, for operators."""
     self_registered: _builtins.bool
     """Whether the broker registered itself over RocketMQ's own wire: then its connection counts as its stream."""
+    observed: _builtins.bool
+    """Whether an observer lists it, which only polls a name server of RocketMQ: heartbeats, stream, probe and generation are
+    unknown.
+    """
     @_builtins.property
     def identity(self) -> Global___BrokerIdentity:
         """The broker."""
@@ -646,10 +651,11 @@ class BrokerStatus(_message.Message):
         rule: _builtins.str = ...,
         self_registered: _builtins.bool = ...,
         also_at_addr: _abc.Iterable[Global___BrokerIdentity] | None = ...,
+        observed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "expiry", b"expiry", "health", b"health", "heartbeat_interval", b"heartbeat_interval", "identity", b"identity", "registered_at", b"registered_at", "silence", b"silence", "state_for", b"state_for"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting_master", b"acting_master", "agent_addr", b"agent_addr", "agent_version", b"agent_version", "also_at_addr", b"also_at_addr", "brings_topics", b"brings_topics", "broker_version", b"broker_version", "data_version", b"data_version", "expiry", b"expiry", "generation", b"generation", "ha_addr", b"ha_addr", "health", b"health", "heartbeat_interval", b"heartbeat_interval", "host", b"host", "identity", b"identity", "in_maintenance", b"in_maintenance", "incarnation", b"incarnation", "labels", b"labels", "penalty", b"penalty", "planned", b"planned", "reason", b"reason", "registered_at", b"registered_at", "rule", b"rule", "self_registered", b"self_registered", "silence", b"silence", "state", b"state", "state_for", b"state_for", "stream_open", b"stream_open", "topic_count", b"topic_count", "write_wiped", b"write_wiped", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting_master", b"acting_master", "agent_addr", b"agent_addr", "agent_version", b"agent_version", "also_at_addr", b"also_at_addr", "brings_topics", b"brings_topics", "broker_version", b"broker_version", "data_version", b"data_version", "expiry", b"expiry", "generation", b"generation", "ha_addr", b"ha_addr", "health", b"health", "heartbeat_interval", b"heartbeat_interval", "host", b"host", "identity", b"identity", "in_maintenance", b"in_maintenance", "incarnation", b"incarnation", "labels", b"labels", "observed", b"observed", "penalty", b"penalty", "planned", b"planned", "reason", b"reason", "registered_at", b"registered_at", "rule", b"rule", "self_registered", b"self_registered", "silence", b"silence", "state", b"state", "state_for", b"state_for", "stream_open", b"stream_open", "topic_count", b"topic_count", "write_wiped", b"write_wiped", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -13,6 +13,7 @@ from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import Document, enum_name
 from pointsman.wire.operator_texts import (
     HANGS,
+    POLLED,
     change_text,
     detail_text,
     duration_text,
@@ -30,6 +31,14 @@ from pointsman.wire.wire_time import seconds_of
 
 Fact = tuple[str, str]
 """A name and its text."""
+
+
+UNKNOWN_BY_POLLING = "unknown, as stream and probe: an observer only sees what the name server lists"
+
+
+def silence_text(status: broker_pb2.BrokerStatus) -> str:
+    """Show the time since the last heartbeat; ``-``: unknown."""
+    return "-" if status.observed else duration_text(seconds_of(status.silence))
 
 
 def position_of_status(status: broker_pb2.BrokerStatus) -> Position:
@@ -52,12 +61,15 @@ def replica_facts(
     yield "rule", printable(status.rule) or "unknown"
     if status.reason:
         yield "reason", reason_text(status)
-    ago, every, expiry = (
-        duration_text(seconds_of(each)) for each in (status.silence, status.heartbeat_interval, status.expiry)
-    )
-    yield "heartbeat", f"{ago} ago; sent every {every}, expires after {expiry}"
-    yield "stream", _stream_text(status)
-    yield "probe", _probe_text(status.health)
+    if not status.observed:
+        ago, every, expiry = (
+            duration_text(seconds_of(each)) for each in (status.silence, status.heartbeat_interval, status.expiry)
+        )
+        yield "heartbeat", f"{ago} ago; sent every {every}, expires after {expiry}"
+        yield "stream", _stream_text(status)
+        yield "probe", _probe_text(status.health)
+    else:
+        yield "heartbeat", UNKNOWN_BY_POLLING
     yield from outage_facts(outage, now)
     if status.state == broker_pb2.BROKER_STATE_PROTECTED and guard is not None:
         active = f"active for {duration_text(seconds_of(guard.active_for))}" if guard.active else "no longer active"
@@ -83,7 +95,10 @@ def gone_facts(event: admin.BrokerEvent, outage: Outage | None, now: datetime) -
     planned = ", planned" if event.planned else ""
     # The event itself may be older than what the server read back.
     kind, reason = ("EXPIRED", str(detail["gone_reason"])) if "gone_reason" in detail else (event.event, event.reason)
-    yield "reason", f"{printable(kind)} {printable(reason)}{planned}"
+    if detail.get("source") == POLLED:
+        yield "reason", explanation(event.event, event.reason, POLLED) + planned
+    else:
+        yield "reason", f"{printable(kind)} {printable(reason)}{planned}"
     if detail.get("outlived_window"):
         yield "window", f"its maintenance window ended at {time_text(utc_of(event.event_at))} (UTC)"
     if hang := hang_text(detail):
@@ -97,7 +112,8 @@ def event_sentence(step: TimelineEvent) -> str:
     hang = hang_text(detail)
     detail = {name: value for name, value in detail.items() if not (hang and name in HANGS)}
     silence = f"last heartbeat {duration_text(seconds_of(event.interval))} before" if event.HasField("interval") else ""
-    parts = (explanation(event.event, event.reason), change_text(step), silence, hang, detail_text(detail))
+    source = detail.pop("source", "")
+    parts = (explanation(event.event, event.reason, source), change_text(step), silence, hang, detail_text(detail))
     return "; ".join(part for part in parts if part)
 
 
@@ -139,7 +155,11 @@ def outage_reason(outage: Outage) -> str:
     if event is None:
         return ""
     detail = MessageToDict(event.detail)
-    found = (explanation(event.event, event.reason), hang_text(detail), printable(str(detail.get("probe", ""))))
+    found = (
+        explanation(event.event, event.reason, detail.get("source")),
+        hang_text(detail),
+        printable(str(detail.get("probe", ""))),
+    )
     return ": ".join(filter(None, found))
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable
-from typing import Any, Self, cast
+from typing import Any, Self, TypeAlias, cast
 
 import grpc
 import grpc.aio
@@ -19,6 +19,9 @@ POLL_INTERVAL_SECONDS = 10.0
 """How often the files are checked for a change."""
 
 log = logging.getLogger(__name__)
+
+
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class ChannelOpener:
@@ -38,13 +41,14 @@ class ChannelOpener:
         self.problem = ""
         """Why the current content of the files is not in use; empty: it is."""
 
-    def open(self, addr: str, options: ChannelOptions) -> grpc.aio.Channel:
-        """Open a channel of the running event loop; it connects with the first call."""
+    def open(self, addr: str, options: ChannelOptions, *, metadata: Metadata = ()) -> grpc.aio.Channel:
+        """Open a channel of the running event loop; it connects with the first call. ``metadata``: of each call."""
         credentials = self._channel_credentials()
         if credentials is None:
-            return grpc.aio.insecure_channel(addr, options=options)
-        channel = grpc.aio.secure_channel(addr, credentials, options=options + self._own_options())
-        return cast("grpc.aio.Channel", self._with_token(channel))
+            channel = grpc.aio.insecure_channel(addr, options=options)
+        else:
+            channel = grpc.aio.secure_channel(addr, credentials, options=options + self._own_options())
+        return cast("grpc.aio.Channel", self._with_metadata(channel, metadata))
 
     def open_blocking(self, addr: str, options: ChannelOptions) -> grpc.Channel:
         """Open a channel of gRPC's synchronous stack."""
@@ -52,7 +56,7 @@ class ChannelOpener:
         if credentials is None:
             return grpc.insecure_channel(addr, options=options)
         channel = grpc.secure_channel(addr, credentials, options=options + self._own_options())
-        return cast("grpc.Channel", self._with_token(channel))
+        return cast("grpc.Channel", self._with_metadata(channel, ()))
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback()`` after each change; returns the function that ends it."""
@@ -96,36 +100,38 @@ class ChannelOpener:
         # Plain TCP; gRPC refuses any address beyond loopback before it sends a byte.
         return grpc.local_channel_credentials() if contents.token else None
 
-    def _with_token(self, channel: object) -> object:
-        token = self._contents.token
-        return _TokenChannel(channel, (("authorization", f"Bearer {token}"),)) if token else channel
+    def _with_metadata(self, channel: object, metadata: Metadata) -> object:
+        if token := self._contents.token:
+            metadata = (*metadata, ("authorization", f"Bearer {token}"))
+        return _ChannelWithMetadata(channel, metadata) if metadata else channel
 
     def _own_options(self) -> ChannelOptions:
         name = self._credentials.server_name
         return (("grpc.ssl_target_name_override", name),) if name else ()
 
 
-class _TokenChannel:
-    """The part of a channel that stubs and their callers use, for both stacks, with a token on each call.
+class _ChannelWithMetadata:
+    """The part of a channel that stubs and their callers use, for both stacks, with a token or other metadata on each
+    call.
 
     gRPC's own way, call credentials, starts a thread for each call.
     """
 
-    def __init__(self, channel: object, metadata: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, channel: object, metadata: Metadata) -> None:
         self._channel: Any = channel
         self._metadata = metadata
 
-    def unary_unary(self, *method: object, **how: object) -> _TokenMethod:
-        return _TokenMethod(self._channel.unary_unary(*method, **how), self._metadata)
+    def unary_unary(self, *method: object, **how: object) -> _MethodWithMetadata:
+        return _MethodWithMetadata(self._channel.unary_unary(*method, **how), self._metadata)
 
-    def unary_stream(self, *method: object, **how: object) -> _TokenMethod:
-        return _TokenMethod(self._channel.unary_stream(*method, **how), self._metadata)
+    def unary_stream(self, *method: object, **how: object) -> _MethodWithMetadata:
+        return _MethodWithMetadata(self._channel.unary_stream(*method, **how), self._metadata)
 
-    def stream_unary(self, *method: object, **how: object) -> _TokenMethod:
-        return _TokenMethod(self._channel.stream_unary(*method, **how), self._metadata)
+    def stream_unary(self, *method: object, **how: object) -> _MethodWithMetadata:
+        return _MethodWithMetadata(self._channel.stream_unary(*method, **how), self._metadata)
 
-    def stream_stream(self, *method: object, **how: object) -> _TokenMethod:
-        return _TokenMethod(self._channel.stream_stream(*method, **how), self._metadata)
+    def stream_stream(self, *method: object, **how: object) -> _MethodWithMetadata:
+        return _MethodWithMetadata(self._channel.stream_stream(*method, **how), self._metadata)
 
     def close(self) -> Any:  # noqa: ANN401  # None, or something to await
         return self._channel.close()
@@ -137,8 +143,8 @@ class _TokenChannel:
         await self._channel.close()
 
 
-class _TokenMethod:
-    def __init__(self, start: Any, metadata: tuple[tuple[str, str], ...]) -> None:  # noqa: ANN401  # of either stack
+class _MethodWithMetadata:
+    def __init__(self, start: Any, metadata: Metadata) -> None:  # noqa: ANN401  # of either stack
         self._start = start
         self._metadata = metadata
 

@@ -43,6 +43,20 @@ _EVENTS: Mapping[str, str] = {
     "NAMESRV_STARTED": "this name server started",
     "NAMESRV_STOPPED": "this name server stopped",
 }
+_POLLED: Mapping[str, str] = {
+    "REGISTERED": "the name server lists it now",
+    "REREGISTERED": "listed with another zone",
+    "ROLE_CHANGED": "listed at another position of its group",
+    "ADDRESS_CHANGED": "listed at another address",
+    "EXPIRED": "the name server no longer lists it",
+    "UNREGISTERED": "another position of its group has its address",
+    "CHECKPOINT": "listed when this watch of the name server began",
+    "NAMESRV_STARTED": "the observer began to watch this name server",
+    "NAMESRV_STOPPED": "the observer no longer watches this name server",
+}
+"""Events of a name server that is observed by polling: what a response showed."""
+POLLED = "observe"
+"""``source`` in the detail of such an event."""
 _REASONS: Mapping[str, str] = {
     "SILENCE": "heartbeats are missing",
     "STREAM_BROKEN": "its stream broke",
@@ -158,9 +172,9 @@ def evidence_text(health: broker_pb2.BrokerHealth) -> str:
     return f"{'strong' if health.evidence == broker_pb2.PROBE_EVIDENCE_STRONG else 'weak'} evidence"
 
 
-def explanation(event: str, reason: str) -> str:
-    """Explain an event and its reason; empty for an unknown event."""
-    text = _EVENTS.get(event, "")
+def explanation(event: str, reason: str, source: object = "") -> str:
+    """Explain an event and its reason; empty for an unknown event. ``source``: of its detail."""
+    text = (_POLLED if source == POLLED else _EVENTS).get(event, "")
     why = _OTHER_REASONS.get((event, reason)) or _REASONS.get(reason, "")
     return f"{text}: {why}" if text and why else text
 
@@ -174,6 +188,11 @@ def reading_text(info: admin.GetNodeInfoResponse) -> str:
     """Return that a name server still reads its history, so that lists may not be complete; empty if it does not."""
     is_reading = info.earlier_runs == admin.EARLIER_RUNS_READING
     return "still reading the history: departed brokers and penalties may be missing" if is_reading else ""
+
+
+def uptime_text(info: admin.GetNodeInfoResponse) -> str:
+    """Show the time since the start of a name server; ``-``: unknown, of one that is observed."""
+    return duration_text(seconds_of(info.uptime)) if info.HasField("uptime") else "-"
 
 
 def detail_text(detail: Mapping[str, object]) -> str:

@@ -112,7 +112,7 @@ class HandlerTable:
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for method in descriptor.methods:
             admit = self._admit(method.name, rules)
-            behaviour = getattr(servicer, _snake_case(method.name))
+            behaviour = getattr(servicer, snake_case(method.name))
             if not (method.client_streaming or method.server_streaming):
                 answer = behaviour if method.name in raw else _on_messages(method, behaviour)
                 takes = inspect.signature(behaviour).parameters.keys() & {"peer", "caller"}
@@ -441,5 +441,6 @@ async def _encoded(response: Awaitable[Message]) -> bytes:
     return (await response).SerializeToString()
 
 
-def _snake_case(name: str) -> str:
+def snake_case(name: str) -> str:
+    """Return the name of a servicer's method."""
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).removeprefix("_")

@@ -109,12 +109,7 @@ class RpcServer:
     async def start(self, services: Sequence[Service]) -> None:
         """Serve. gRPC checks the services in this order for each call."""
         self.services = tuple(services)
-        self._server.add_generic_rpc_handlers(
-            [
-                self._table.service(each.descriptor, each.servicer, raw=each.raw, drains=each.drains, rules=each.rules)
-                for each in self.services
-            ]
-        )
+        self._server.add_generic_rpc_handlers([self.handler_of(each) for each in self.services])
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflected = (*self.service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
@@ -122,6 +117,12 @@ class RpcServer:
         )
         await self.show_health()
         await asyncio.shield(self._start())
+
+    def handler_of(self, service: Service) -> grpc.GenericRpcHandler:
+        """Build the handler of a service."""
+        return self._table.service(
+            service.descriptor, service.servicer, raw=service.raw, drains=service.drains, rules=service.rules
+        )
 
     def _start(self) -> asyncio.Task[None]:
         """Start gRPC's server, once. A start that is cancelled halfway leaves a server that cannot stop."""
