@@ -20,10 +20,13 @@ from typing import TYPE_CHECKING, Any
 from pointsman.clock import Clock
 from pointsman.daemon.monitoring import MonitoringServer
 from pointsman.daemon.tls.tls import load_certificates, open_context
+from pointsman.deadline import within
+from pointsman.name_servers.list_follower import NameServerFollower
+from pointsman.name_servers.list_sources import build_source
 from pointsman.names import join_addr, split_addr
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman_agent.agent_metrics import AgentMetrics
-from pointsman_agent.config import AgentConfig
+from pointsman_agent.config import MAX_NAME_SERVERS, AgentConfig
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.group_progress import ProgressMeter
 from pointsman_agent.core.measured_queue_stats import QueueMeter
@@ -31,14 +34,11 @@ from pointsman_agent.core.own_state import MASTER_ID, Leave, OwnState, decide_le
 from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
 from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.core.topic_set import DataVersion, TopicSet
-from pointsman_agent.deadline import within
 from pointsman_agent.drain.agent_servicer import AgentFacts, AgentService
 from pointsman_agent.drain.drainer import DrainedAgent, Drainer
 from pointsman_agent.drain.group_lags import GroupLags
 from pointsman_agent.drain.put_rate import PutRate
 from pointsman_agent.drain.write_perm import WritePermissions
-from pointsman_agent.name_servers.list_sources import build_source
-from pointsman_agent.name_servers.name_server_follower import NameServerFollower, NameServerListMetrics
 from pointsman_agent.observable import Observable
 from pointsman_agent.probe import Probe, ReadsRedis
 from pointsman_agent.probe.prober import Prober
@@ -46,6 +46,7 @@ from pointsman_agent.queue_stats.collector import NoReaders, QueueStatsCollector
 from pointsman_agent.queue_stats.ends import QueueContents, QueueEnds, UnknownQueueEnds
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 from pointsman_agent.queue_stats.reporter import Reporter, to_live_message
+from pointsman_agent.registration.listed_name_servers import ListedNameServers
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
 from pointsman_agent.registration.registration_fleet import RegistrationFleet
 from pointsman_agent.registration.registration_messages import BrokerProfile
@@ -404,15 +405,16 @@ class Agent:
 
     def _assemble(self, ends: QueueEnds, services: ClientServices | None, agent_addr: str) -> Parts:
         """Build the parts of an agent that its clients reach at this address; nothing is opened."""
-        source = build_source(self._config.name_servers, self._config.credentials)
+        of = self._config.name_servers
+        source = build_source(dns=of.dns, file=of.file, url=of.url, credentials=self._config.credentials)
         name_servers = None
         if source is not None:
             name_servers = NameServerFollower(
                 source,
-                self._listed,
+                ListedNameServers(self._listed, self.metrics.registry),
                 clock=self._clock,
-                refresh=self._config.name_servers.refresh_seconds,
-                metrics=NameServerListMetrics(self.metrics.registry),
+                next_wait=lambda: of.refresh_seconds,
+                at_most=MAX_NAME_SERVERS,
             )
         return Parts(
             agent_addr=agent_addr,

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from pointsman import config as service_config
+from pointsman.address_list import url_problem
 from pointsman.daemon.access.access_settings import AccessSettings
 from pointsman.daemon.process.logs import FORMATS, LEVELS
 from pointsman.daemon.rpc.listeners import DEFAULT_LISTENER, LISTENERS
 from pointsman.daemon.tls.tls_settings import TlsConfig
+from pointsman.name_servers.list_sources import forgeable_list_problem
 from pointsman.names import (
     MAX_BROKER_ID,
     MAX_FILTER_SERVERS,
@@ -132,24 +133,10 @@ class NameServersSection:
             yield f"addrs: {len(self.addrs)} are given, at most {MAX_NAME_SERVERS} are allowed"
         yield from _addr_list("addrs", self.addrs)
         yield from fault("dns", self.dns, addr_problem(self.dns) if self.dns else None)
-        if "@" in self.url:  # its value is not shown: it may be a password
-            yield "url: must not have a user name or password"
-        else:
-            yield from fault("url", self.url, _url_problem(self.url) if self.url else None)
+        if self.url and (problem := url_problem(self.url)):
+            # One with a user name is not shown: it may have a password.
+            yield f"url: {problem}" if "@" in self.url else f"url: {self.url!r} {problem}"
         yield from outside("refresh_seconds", self.refresh_seconds, 0.05, 3_600.0)
-
-
-def _url_problem(url: str) -> str | None:
-    if problem := text_problem(url):
-        return problem
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        return f"is not a URL: {error}"
-    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
-        return "must be http://HOST:PORT/PATH or https://HOST:PORT/PATH"
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -489,12 +476,8 @@ class AgentConfig:
         yield from self.tls.unprotected("rpc.listen", self.rpc.listen)
         if self.monitoring.tls and not self.tls.is_on:
             yield "monitoring.tls: needs tls.certificate and tls.key"
-        has_plain_list = self.name_servers.url.startswith("http://")
-        if has_plain_list and self.credentials.token_file and not self.credentials.uses_tls:
-            yield (
-                f"name_servers.url: {self.name_servers.url!r} is not encrypted, so servers of a forged list would get "
-                "the token: use https, or verify the name servers with credentials.tls"
-            )
+        url = self.name_servers.url
+        yield from fault("name_servers.url", url, forgeable_list_problem(url, self.credentials))
         if self.broker.replica_id and self.probe.kind != "redis":
             yield f"broker.replica_id: needs probe.kind 'redis', which reports the role, not {self.probe.kind!r}"
         yield from self.access.unauthenticated(has_certificates=self.tls.requires_certificates, has_remoting=False)

@@ -12,8 +12,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from pointsman.clock import Clock
+from pointsman.deadline import within
 from pointsman.names import split_addr
-from pointsman_agent.deadline import within
 
 CLOSE_SECONDS = 1.0
 CONNECTIONS = 4

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from pointsman.clock import Clock
-from pointsman_agent.deadline import within
-from pointsman_agent.single_call_thread import SingleCallThread
+from pointsman.deadline import within
+from pointsman.single_call_thread import SingleCallThread
 
 FILE_SECONDS = 10.0
 

@@ -28,7 +28,7 @@ public class Client {
       DefaultMQProducer p = new DefaultMQProducer(a[3]);
       p.setNamesrvAddr(a[1].isEmpty() ? null : a[1]);
       p.setVipChannelEnabled(false);
-      p.setPollNameServerInterval(2000);
+      p.setPollNameServerInterval(Integer.getInteger("pollMillis", 2000));
       p.start();
       System.out.println("started");
       int failures = 0;
@@ -86,7 +86,7 @@ public class Client {
     DefaultMQPushConsumer c = new DefaultMQPushConsumer(a[3]);
     c.setNamesrvAddr(a[1].isEmpty() ? null : a[1]);
     c.setVipChannelEnabled(false);
-    c.setPollNameServerInterval(2000);
+    c.setPollNameServerInterval(Integer.getInteger("pollMillis", 2000));
     if (a[0].equals("pop")) {
       // 4.9 has neither.
       c.getClass().getMethod("setClientRebalance", boolean.class).invoke(c, false);

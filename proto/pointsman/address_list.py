@@ -8,8 +8,9 @@ configuration, which is named as the last part of the path.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
-from pointsman.names import addr_problem, name_problem
+from pointsman.names import addr_problem, name_problem, text_problem
 
 NAMESPACE = "NSADDR"
 PATH = "/rocketmq/"
@@ -53,3 +54,19 @@ def to_addrs(text: str) -> tuple[str, ...]:
 def to_text(addrs: Sequence[str]) -> str:
     """Return a list as text."""
     return ";".join(addrs)
+
+
+def url_problem(url: str) -> str | None:
+    """Check the URL of a list. The caller must not show one that has a user name: it may have a password as well."""
+    if "@" in url:
+        return "must not have a user name or password"
+    if problem := text_problem(url):
+        return problem
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f"is not a URL: {error}"
+    if not url.startswith(("http://", "https://")) or not parts.hostname or port == 0:
+        return "must be http://HOST:PORT/PATH or https://HOST:PORT/PATH"
+    return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pointsman.clock import Clock
+from pointsman.deadline import within
 from pointsman_agent.core.drain import (
     Answer,
     DrainOptions,
@@ -31,7 +32,6 @@ from pointsman_agent.core.drain import (
     wipe_outcome,
 )
 from pointsman_agent.core.drain_lag import LagReport
-from pointsman_agent.deadline import within
 from pointsman_agent.drain.write_perm import PermChange
 
 POLL_INTERVAL_SECONDS = 1.0

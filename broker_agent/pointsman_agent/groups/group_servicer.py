@@ -16,6 +16,7 @@ from pointsman.daemon.rpc.calling_peer import ENDING_SECONDS, Peer
 from pointsman.daemon.rpc.handler_table import Ended, Write
 from pointsman.daemon.rpc.request_fields import page
 from pointsman.daemon.rpc.rpc_server import Service
+from pointsman.deadline import finish
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.refusals import NotReady, refuse_if_any
 from pointsman_agent.core.group_membership import (
@@ -36,7 +37,6 @@ from pointsman_agent.core.membership_changes import ChangeCounts, MembershipChan
 from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.queue_pins import QueuePin, QueuePinRefused, QueuePins
-from pointsman_agent.deadline import finish
 from pointsman_agent.groups import group_codec, group_queues
 from pointsman_agent.groups.group_differences import GroupDifferences
 from pointsman_agent.groups.group_queues import GroupQueues, Members

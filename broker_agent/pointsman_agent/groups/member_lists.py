@@ -10,8 +10,8 @@ from typing import Protocol
 
 from pointsman.client_id import client_id_problem
 from pointsman.clock import Clock
+from pointsman.deadline import within
 from pointsman.names import name_problem
-from pointsman_agent.deadline import within
 from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.replaced_file import ReplacedFile
 

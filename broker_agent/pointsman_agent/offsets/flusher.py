@@ -14,8 +14,8 @@ from itertools import islice
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from pointsman.clock import Clock
+from pointsman.deadline import within
 from pointsman_agent.core.offsets import OffsetKey, Offsets
-from pointsman_agent.deadline import within
 from pointsman_agent.offsets.stored_offsets import OffsetStore, StoreFailed
 
 ROUND_SHARE = 0.8

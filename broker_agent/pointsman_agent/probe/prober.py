@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 
 from pointsman.clock import Clock
+from pointsman.deadline import within
 from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
-from pointsman_agent.deadline import within
 from pointsman_agent.probe import Probe
 
 log = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from pointsman.clock import Clock, SystemClock
+from pointsman.deadline import finish, within
 from pointsman.names import split_addr
 from pointsman_agent.core.mastership import Mastership, MastershipKeeper, NoMastership
 from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
-from pointsman_agent.deadline import finish, within
 from pointsman_agent.probe import ProbeNotInstalledError
 from pointsman_agent.probe.failed_connection import classify_failed_connection
 from pointsman_agent.probe.redis_facts import RedisFacts, read_facts

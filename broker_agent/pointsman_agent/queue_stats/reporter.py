@@ -16,9 +16,9 @@ import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 
 from pointsman.clock import Clock
+from pointsman.deadline import within
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman_agent.core.measured_queue_stats import QueueStats
-from pointsman_agent.deadline import within
 from pointsman_agent.queue_stats.collector import LiveQueues
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 

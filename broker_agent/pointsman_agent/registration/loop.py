@@ -19,6 +19,7 @@ import grpc.aio
 
 from pointsman.backoff import FullJitterBackoff
 from pointsman.clock import Clock
+from pointsman.deadline import within
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
@@ -39,7 +40,6 @@ from pointsman_agent.core.registration_session import (
     Update,
     Wait,
 )
-from pointsman_agent.deadline import within
 from pointsman_agent.observable import Observable
 from pointsman_agent.registration.beat_stream import BeatStream
 from pointsman_agent.registration.registration_failure import UNANSWERED, FailedCall, from_error

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pointsman.clock import Clock
+from pointsman.deadline import within
 from pointsman.redis_queues import stream_key
 from pointsman_agent.core.topic_set import TopicConfig
-from pointsman_agent.deadline import within
 from pointsman_agent.redis_link import RedisLink
 from pointsman_agent.topic_changes.topic_writer import TopicWriteFailedError
 from pointsman_agent.topic_source import TopicSourceError

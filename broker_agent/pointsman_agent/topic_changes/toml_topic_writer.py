@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pointsman.clock import Clock
 from pointsman.config import ConfigError
+from pointsman.deadline import within
+from pointsman.single_call_thread import SingleCallThread
 from pointsman_agent.config import PERMS, AgentConfig, TopicRow, load
 from pointsman_agent.core.topic_set import TopicConfig
-from pointsman_agent.deadline import within
-from pointsman_agent.single_call_thread import SingleCallThread
 from pointsman_agent.topic_changes.toml_tables import CannotEditError, with_row, without_row
 from pointsman_agent.topic_changes.topic_writer import TopicUnwritableError, TopicWriteFailedError
 from pointsman_agent.topic_source import TopicSourceError

@@ -13,10 +13,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from pointsman.deadline import finish
 from pointsman.names import MAX_NAME_LENGTH, MAX_QUEUES, split_addr
+from pointsman.single_call_thread import SingleCallThread
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
-from pointsman_agent.deadline import finish
-from pointsman_agent.single_call_thread import SingleCallThread
 from pointsman_agent.topic_source import TopicSourceError, TopicSourceNotInstalledError
 from pointsman_agent.topic_source.paused_collector import collector_paused
 from pointsman_agent.topic_source.redis_topic_limits import LIMITS_KEY, UNLIMITED, TopicLimit

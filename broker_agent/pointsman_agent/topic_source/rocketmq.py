@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pointsman.clock import Clock
+from pointsman.single_call_thread import SingleCallThread
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
-from pointsman_agent.single_call_thread import SingleCallThread
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.broker_conf import BrokerConf, BrokerConfError, read_broker_conf
 from pointsman_agent.topic_source.followed_file import FollowedFile, UnusableFileError

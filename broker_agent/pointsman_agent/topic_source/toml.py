@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pointsman.clock import Clock, SystemClock
 from pointsman.config import ConfigError, changed_settings
+from pointsman.single_call_thread import SingleCallThread
 from pointsman_agent.config import PERMS, AgentConfig, TopicRow, load
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
-from pointsman_agent.single_call_thread import SingleCallThread
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.followed_file import FollowedFile
 from pointsman_agent.topic_source.paused_collector import collector_paused

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pointsman.clock import Clock
+from pointsman.deadline import within
 from pointsman_agent.core.topic_set import TopicSet
-from pointsman_agent.deadline import within
 from pointsman_agent.topic_source import TopicSource, TopicSourceError
 
 REMIND_SECONDS = 60.0

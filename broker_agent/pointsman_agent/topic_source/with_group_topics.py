@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 from pointsman.clock import Clock
+from pointsman.deadline import within
 from pointsman.group_topics import is_group_topic
 from pointsman.names import PERM_READ
+from pointsman.single_call_thread import SingleCallThread
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
-from pointsman_agent.deadline import within
-from pointsman_agent.single_call_thread import SingleCallThread
 from pointsman_agent.topic_source import TopicSource, TopicSourceError
 from pointsman_agent.topic_source.paused_collector import collector_paused
 

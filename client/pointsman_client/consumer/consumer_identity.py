@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+from pointsman_client.client import parts_of
 from pointsman_client.client_ids import check_client_id, local_address, unique_instance
 from pointsman_client.consumer.consumer_options import GroupOptions
 from pointsman_client.core.rebalance import MessageModel
@@ -34,7 +35,7 @@ class ConsumerIdentity:
             check_client_id(options.client_id)
             if options.client_id
             else make_client_id(
-                address=local_address(resources.client.name_servers[0]),
+                address=local_address(parts_of(resources.client).first_addr),
                 group=options.group,
                 model=model,
                 zone=zone,

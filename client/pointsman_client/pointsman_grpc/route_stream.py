@@ -97,7 +97,7 @@ class RouteStream:
         """Watch until cancelled."""
         while True:
             topics = frozenset(self._topics())
-            if not topics:
+            if not topics or not self._choice.in_use:
                 await self._changed()
                 continue
             addr, started_at = self._next_server(), self._clock.monotonic()
@@ -155,7 +155,11 @@ class RouteStream:
             self._watched.clear()
 
     async def _until_outdated(self, addr: str, topics: frozenset[str]) -> None:
-        while self._choice.in_use in {addr, *self._failed} and topics == frozenset(self._topics()):
+        while (
+            self._choice.in_use in {addr, *self._failed}
+            and addr in self._choice.order()
+            and topics == frozenset(self._topics())
+        ):
             await self._changed()
 
     async def _changed(self) -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from pointsman_client.aio import done_within
+from pointsman_client.client import parts_of
 from pointsman_client.client_ids import check_client_id, local_address, unique_instance
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.reply_address import ReplyAddress, reply_topic
@@ -87,7 +88,7 @@ class AwaitedReplies:
         if not isinstance(transport, HasRequests):
             problem = "has no requests and replies: use RocketMQ brokers, or have the reply sent to another topic"
             raise InvalidOptionError("transport", type(transport).__name__, problem)
-        address = local_address(resources.client.name_servers[0])
+        address = local_address(parts_of(resources.client).first_addr)
         self._client_id = check_client_id(f"{address}@{unique_instance(resources.rng)}")
         request = ProducerGroupRequest(
             routes=resources.client,

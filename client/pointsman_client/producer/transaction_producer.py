@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
+from pointsman_client.client import parts_of
 from pointsman_client.client_ids import check_client_id, local_address, unique_instance
 from pointsman_client.core.checks import check_name, check_number, check_seconds
 from pointsman_client.core.message import Message, OutgoingMessage, check_batch
@@ -138,7 +139,7 @@ class TransactionProducer(Producer):
             on_end=partial(self._count_end, is_checked=True),
             clock=self._clock,
         )
-        address = local_address(client.name_servers[0])
+        address = local_address(parts_of(client).first_addr)
         request = ProducerGroupRequest(
             routes=client,
             group=options.producer_group,

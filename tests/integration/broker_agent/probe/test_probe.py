@@ -15,11 +15,11 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from pointsman.deadline import within
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import broker_pb2
 from pointsman_agent.config import HeartbeatSection, ProbeSection
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
-from pointsman_agent.deadline import within
 from pointsman_agent.probe.configured import build_plain_probe
 from pointsman_agent.probe.exec import MAX_OUTPUT_BYTES, ExecProbe
 from pointsman_agent.probe.network_probes import GrpcProbe, HttpProbe, TcpProbe

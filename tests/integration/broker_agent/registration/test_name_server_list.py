@@ -7,31 +7,33 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from pointsman.manual_clock import ManualClock
-from pointsman.wire.credentials import Credentials
-from pointsman_agent.config import MAX_NAME_SERVERS, NameServersSection
-from pointsman_agent.name_servers import NameServerSource, NameServerSourceError, list_sources
-from pointsman_agent.name_servers.list_sources import (
+from pointsman.name_servers import NameServerSource, NameServerSourceError, list_sources
+from pointsman.name_servers.list_follower import NameServerFollower
+from pointsman.name_servers.list_sources import (
     MAX_BYTES,
     DnsNameServers,
     FileNameServers,
     HttpNameServers,
     build_source,
 )
-from pointsman_agent.name_servers.name_server_follower import NameServerFollower, NameServerListMetrics
+from pointsman.wire.credentials import Credentials
+from pointsman_agent.config import MAX_NAME_SERVERS
 from pointsman_agent.observable import Observable
+from pointsman_agent.registration.listed_name_servers import ListedNameServers
 from pointsman_namesrv.config import AddressServerConfig
 from tests.kit.certificates import Authority
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.list_server import ListServer
 from tests.kit.tls_peers import tls_config
 from tests.kit.waiting import eventually
 
@@ -77,7 +79,8 @@ class Following:
 async def following(source: NameServerSource, clock: ManualClock) -> AsyncIterator[Following]:
     """Follow a source, each 10 s, for the length of the block."""
     listed, registry = Observable[tuple[str, ...]](()), CollectorRegistry()
-    follower = NameServerFollower(source, listed, clock=clock, refresh=10.0, metrics=NameServerListMetrics(registry))
+    user = ListedNameServers(listed, registry)
+    follower = NameServerFollower(source, user, clock=clock, next_wait=lambda: 10.0, at_most=MAX_NAME_SERVERS)
     task = asyncio.create_task(follower.run())
     try:
         yield Following(listed, registry)
@@ -163,7 +166,9 @@ async def test_an_invalid_response_keeps_the_last_good_list_and_is_logged_once(
     assert len(warnings) == 1
     assert message in warnings[0].facts["reason"]  # type: ignore[attr-defined]  # set by extra=
     assert warnings[0].facts["kept"] == list(GOOD)  # type: ignore[attr-defined]
-    assert caplog.records[-1].getMessage() == "name server list changed"
+    first = f"name server list changed from none to {', '.join(GOOD)}"
+    again = "name server list can be read again; it has not changed"
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.INFO] == [first, again]
 
 
 async def test_a_resolver_that_hangs_times_out_and_gets_one_query_at_a_time(clock: ManualClock) -> None:
@@ -266,47 +271,7 @@ async def test_a_file_that_changes_is_followed_and_one_that_vanishes_empties_or_
             assert follower.listed.value == GOOD
 
 
-# --- what is configured --------------------------------------------------------------------------------------------
-
-
 # --- an address server ----------------------------------------------------------------------------------------------
-
-
-class ListServer:
-    """Answers every request with these bytes, or what ``send`` does in their place."""
-
-    def __init__(self) -> None:
-        self.status, self.body, self.location = 200, b"10.0.0.2:9876;10.0.0.1:9876", ""
-        self.send: Callable[[BaseHTTPRequestHandler], None] | None = None
-        self.asked: list[str] = []
-        of = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                of.asked.append(self.path)
-                (of.send or of.send_list)(self)
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/rocketmq/nsaddr-grpc?nofix=1"
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-
-    def send_list(self, handler: BaseHTTPRequestHandler) -> None:
-        """Send the list."""
-        handler.send_response(self.status)
-        if self.location:
-            handler.send_header("Location", self.location)
-        handler.end_headers()
-        handler.wfile.write(self.body)
-
-    def stop(self) -> None:
-        """Free the port."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 @pytest.fixture
@@ -412,7 +377,7 @@ async def test_https_is_verified_by_the_authorities_of_the_credentials(authority
 
 
 def test_the_source_is_as_configured() -> None:
-    assert isinstance(build_source(NameServersSection(url="http://ns1:8080/rocketmq/nsaddr")), HttpNameServers)
-    assert build_source(NameServersSection(addrs=GOOD)) is None
-    assert isinstance(build_source(NameServersSection(dns="namesrv.example:9876")), DnsNameServers)
-    assert isinstance(build_source(NameServersSection(file="namesrv")), FileNameServers)
+    assert isinstance(build_source(url="http://ns1:8080/rocketmq/nsaddr"), HttpNameServers)
+    assert build_source() is None
+    assert isinstance(build_source(dns="namesrv.example:9876"), DnsNameServers)
+    assert isinstance(build_source(file="namesrv"), FileNameServers)

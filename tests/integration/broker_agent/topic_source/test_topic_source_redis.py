@@ -13,8 +13,8 @@ import pytest
 from redis.asyncio import Redis
 
 from pointsman.clock import SystemClock
+from pointsman.deadline import within
 from pointsman_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
-from pointsman_agent.deadline import within
 from pointsman_agent.probe.redis_probe import RedisProbe
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source import redis_topics as redis_source

@@ -1,4 +1,4 @@
-"""A deadline by the injected clock, and a value that wakes its listeners."""
+"""A deadline by the injected clock."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
+from pointsman.deadline import within
 from pointsman.manual_clock import ManualClock
-from pointsman_agent.deadline import within
-from pointsman_agent.observable import Observable
 
 
 async def test_work_that_ends_in_time_gives_its_result(clock: ManualClock) -> None:
@@ -63,16 +62,3 @@ async def test_cancelling_the_wait_cancels_the_work(clock: ManualClock) -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert ended.is_set()
-
-
-def test_a_watched_value_wakes_every_listener_once_per_change() -> None:
-    watched, wakened = Observable(1), []
-    watched.on_change(lambda: wakened.append("a"))
-    watched.on_change(lambda: wakened.append("b"))
-
-    watched.set(1)
-    assert wakened == []
-
-    watched.set(2)
-    assert wakened == ["a", "b"]
-    assert watched.value == 2

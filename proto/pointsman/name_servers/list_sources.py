@@ -15,10 +15,9 @@ from urllib.request import BaseHandler, HTTPRedirectHandler, HTTPSHandler, Proxy
 
 from pointsman import address_list
 from pointsman.clock import SystemClock
+from pointsman.name_servers import NameServerSource, NameServerSourceError
 from pointsman.names import addr_problem, join_addr, split_addr
 from pointsman.wire.credentials import Credentials
-from pointsman_agent.config import NameServersSection
-from pointsman_agent.name_servers import NameServerSource, NameServerSourceError
 
 MAX_BYTES = 64 * 1024
 HTTP_SECONDS = 4.0
@@ -45,7 +44,7 @@ class DnsNameServers:
         self._resolve = resolve
 
     def read(self) -> tuple[str, ...]:
-        """See :meth:`pointsman_agent.name_servers.NameServerSource.read`."""
+        """See :meth:`pointsman.name_servers.NameServerSource.read`."""
         try:
             hosts = self._resolve(self._host)
         except (OSError, UnicodeError) as error:
@@ -65,7 +64,7 @@ class FileNameServers:
         self._path = path
 
     def read(self) -> tuple[str, ...]:
-        """See :meth:`pointsman_agent.name_servers.NameServerSource.read`."""
+        """See :meth:`pointsman.name_servers.NameServerSource.read`."""
         content = self._content()
         if len(content) > MAX_BYTES:
             raise NameServerSourceError(f"{self._path}: is longer than {MAX_BYTES} bytes")
@@ -98,17 +97,18 @@ class FileNameServers:
 class HttpNameServers:
     """The list of an address server, as RocketMQ's clients read it: 200 and ``a:9876;b:9876``, at most 16 addresses.
 
-    ``https`` is verified by the authorities of ``credentials``, whose certificate is presented. Proxies of the
-    environment are not used, and redirections not followed.
+    ``https`` is verified as ``tls`` says; None: by the authorities of ``credentials``, whose certificate is presented.
+    Proxies of the environment are not used, and redirections not followed.
     """
 
-    def __init__(self, url: str, *, credentials: Credentials | None = None) -> None:
+    def __init__(self, url: str, *, credentials: Credentials | None = None, tls: ssl.SSLContext | None = None) -> None:
         self._url = url
         self._credentials = credentials or Credentials()
+        self._tls = tls
         self._clock = SystemClock()
 
     def read(self) -> tuple[str, ...]:
-        """See :meth:`pointsman_agent.name_servers.NameServerSource.read`."""
+        """See :meth:`pointsman.name_servers.NameServerSource.read`."""
         try:
             text = self._content().decode("ascii").strip()
         except HTTPError as error:
@@ -125,7 +125,7 @@ class HttpNameServers:
     def _content(self) -> bytes:
         handlers: list[BaseHandler] = [ProxyHandler({}), _NoRedirections()]
         if self._url.startswith("https://"):
-            handlers.append(HTTPSHandler(context=self._tls_context()))
+            handlers.append(HTTPSHandler(context=self._tls or self._tls_context()))
         until = self._clock.monotonic() + HTTP_SECONDS
         content = b""
         with build_opener(*handlers).open(self._url, timeout=HTTP_SECONDS) as response:
@@ -150,12 +150,24 @@ class _NoRedirections(HTTPRedirectHandler):
         """Let the redirection be an error."""
 
 
-def build_source(section: NameServersSection, credentials: Credentials | None = None) -> NameServerSource | None:
-    """Build the configured source; None if the configuration lists the name servers itself."""
-    if section.url:
-        return HttpNameServers(section.url, credentials=credentials)
-    if section.dns:
-        return DnsNameServers(section.dns)
-    if section.file:
-        return FileNameServers(Path(section.file))
+def build_source(
+    *, dns: str = "", file: str = "", url: str = "", credentials: Credentials | None = None
+) -> NameServerSource | None:
+    """Build the source that is set; None if none is."""
+    if url:
+        return HttpNameServers(url, credentials=credentials)
+    if dns:
+        return DnsNameServers(dns)
+    if file:
+        return FileNameServers(Path(file))
     return None
+
+
+def forgeable_list_problem(url: str, credentials: Credentials) -> str | None:
+    """Check that servers of a forged list would not get the token of ``credentials``."""
+    if not url.startswith("http://") or not credentials.token_file or credentials.uses_tls:
+        return None
+    return (
+        "is not encrypted, so servers of a forged list would get the token: use https, or verify the name servers with "
+        "credentials.tls"
+    )

@@ -7,12 +7,15 @@ import threading
 
 import pytest
 
-from pointsman_agent.single_call_thread import SingleCallThread
-from pointsman_agent.topic_source import TopicSourceError
+from pointsman.single_call_thread import SingleCallThread
+
+
+class BusyError(Exception):
+    """A call during another one."""
 
 
 async def test_the_result_or_exception_of_the_work_is_returned() -> None:
-    thread = SingleCallThread("test", busy=TopicSourceError)
+    thread = SingleCallThread("test", busy=BusyError)
 
     def fail() -> int:
         raise KeyError("why")
@@ -24,7 +27,7 @@ async def test_the_result_or_exception_of_the_work_is_returned() -> None:
 
 
 async def test_a_thread_ends_with_its_call_and_keeps_no_process_alive() -> None:
-    thread = await SingleCallThread("test", busy=TopicSourceError).run(threading.current_thread)
+    thread = await SingleCallThread("test", busy=BusyError).run(threading.current_thread)
     await asyncio.to_thread(thread.join, 20)
     assert thread.daemon
     assert not thread.is_alive()
@@ -34,7 +37,7 @@ async def test_where_no_thread_can_be_started_a_later_call_tries_again(monkeypat
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    thread = SingleCallThread("test", busy=TopicSourceError)
+    thread = SingleCallThread("test", busy=BusyError)
     with monkeypatch.context() as without_threads:
         without_threads.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="new thread"):
@@ -45,7 +48,7 @@ async def test_where_no_thread_can_be_started_a_later_call_tries_again(monkeypat
 
 
 async def test_while_one_call_hangs_the_next_is_refused_immediately_and_later_ones_run() -> None:
-    thread = SingleCallThread("test", busy=TopicSourceError)
+    thread = SingleCallThread("test", busy=BusyError)
     may_end, has_ended = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -57,7 +60,7 @@ async def test_while_one_call_hangs_the_next_is_refused_immediately_and_later_on
     hanging.cancel()
     with pytest.raises(asyncio.CancelledError):
         await hanging
-    with pytest.raises(TopicSourceError, match="still blocked"):
+    with pytest.raises(BusyError, match="still blocked"):
         await thread.run(lambda: 3)
 
     may_end.set()
@@ -67,7 +70,7 @@ async def test_while_one_call_hangs_the_next_is_refused_immediately_and_later_on
             try:
                 assert await thread.run(lambda: 3) == 3
                 break
-            except TopicSourceError:
+            except BusyError:
                 await asyncio.sleep(0.001)
 
 
@@ -81,7 +84,7 @@ def test_a_closed_loop_is_not_an_error() -> None:
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(SingleCallThread("test", busy=TopicSourceError).run(hang), 0.05)
+            await asyncio.wait_for(SingleCallThread("test", busy=BusyError).run(hang), 0.05)
 
     asyncio.run(give_up())
     may_end.set()
