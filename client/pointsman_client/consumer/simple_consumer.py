@@ -89,7 +89,7 @@ class SimpleConsumer:
         coordination = make(
             CoordinationRequest(
                 routes=resources.client,
-                name_servers=resources.client.name_servers,
+                name_servers=lambda: resources.client.name_servers,
                 group=options.group,
                 client_id=self.client_id,
                 message_model=MessageModel.CLUSTERING,
