@@ -68,6 +68,8 @@ class Daemon(Generic[ConfigT]):
     prepare: Callable[[ConfigT, Given], Callable[[], int]]
     """Returns the function that runs the program; opens nothing yet. Raises ConfigError."""
     needs_file: bool = False
+    has_tokens: bool = True
+    """Whether callers can authenticate with tokens, so that there is the command ``token``."""
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Run the command line and return its exit code."""
@@ -124,7 +126,7 @@ class Daemon(Generic[ConfigT]):
             given = self._with_file(given, config)
             return _check_certificates(self.load(given.file, os.environ, given.flags), days, ca, output)
 
-        @root.command(help=NEW_IDENTITY_HELP.format(name=self.name))
+        @click.command(help=NEW_IDENTITY_HELP.format(name=self.name))
         @click.argument("name")
         @click.option(
             "--add-to", type=click.Path(path_type=Path), metavar="FILE", help="Add the line to this file of tokens."
@@ -132,6 +134,8 @@ class Daemon(Generic[ConfigT]):
         def token(name: str, add_to: Path | None) -> None:
             _print_new_token(name, add_to)
 
+        if self.has_tokens:
+            root.add_command(token)
         root.params[1:1] = self.options
         return root
 
