@@ -209,7 +209,7 @@ units: setup ## systemd-analyze verify and security of the units (0 is best, 10 
 		systemd-analyze security --offline=true --no-pager "$$PWD/$$unit" | grep 'Overall exposure'; done
 
 ENGINE ?= docker
-IMAGES := namesrv agent report
+IMAGES := namesrv observe agent report
 
 .PHONY: images
 images: ## Build the container images with ENGINE (docker) on PYTHON_IMAGE

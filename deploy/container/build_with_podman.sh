@@ -48,7 +48,7 @@ if ! podman image exists "$base"; then
   debootstrap --variant=minbase --include=python3,python3-venv,python3-pip,ca-certificates "$suite" "$root" >/dev/null
   tar -C "$root" -c . | podman import --quiet - "$base" >/dev/null
 fi
-for image in namesrv agent report; do
+for image in namesrv observe agent report; do
   echo "building pointsman-$image:$suite"
   # Docker's format keeps the health check. The certificates of this machine: a package index may have its own authority.
   podman build --quiet --isolation chroot --format docker --ignorefile deploy/container/Containerfile.dockerignore \

@@ -34,6 +34,7 @@ from pointsman_client.producer.transaction_producer import TransactionProducerOp
 from pointsman_client.redis_streams.options import RedisOptions
 from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_namesrv.config import NameServerConfig
+from pointsman_namesrv.observe.observer_config import ObserverConfig
 from pointsman_report.parameters import Parameters
 
 PAGES = Path(__file__).parents[2] / "docs" / "settings"
@@ -63,6 +64,7 @@ def pages() -> dict[str, str]:
     """Name of each page to its generated text."""
     return {
         "namesrv.md": _sections(typing.get_type_hints(NameServerConfig)),
+        "observe.md": _sections(typing.get_type_hints(ObserverConfig)),
         "agent.md": _sections(typing.get_type_hints(AgentConfig)),
         "report.md": _sections(typing.get_type_hints(Parameters)),
         "client.md": "\n".join(

@@ -62,7 +62,7 @@ sed -i -E 's|^home = .*|home = /usr/bin|; /^(uv|version_info) = /d' "$opt/pyvenv
 
 units=$STAGE/usr/lib/systemd/system
 install -d "$units"
-install -m 0644 deploy/systemd/pointsman-namesrv.service deploy/systemd/pointsman-agent@.service "$units"
+install -m 0644 deploy/systemd/pointsman-{namesrv,observe,agent@}.service "$units"
 install -D -m 0644 deploy/systemd/pointsman.sysusers.conf "$STAGE/usr/lib/sysusers.d/pointsman.conf"
 doc=$STAGE/usr/share/doc/pointsman
 install -d "$doc/examples"
@@ -76,8 +76,10 @@ debian_changelog() {
 install -d "$STAGE/deb/usr/share/doc/pointsman" "$STAGE/deb/usr/share/lintian/overrides"
 debian_changelog | gzip -9n >"$STAGE/deb/usr/share/doc/pointsman/changelog.gz"
 install -m 0644 "$here/lintian-overrides" "$STAGE/deb/usr/share/lintian/overrides/pointsman"
-install -D -m 0644 deploy/config/namesrv.example.toml "$STAGE/configuration/namesrv.toml"
-install -m 0644 deploy/systemd/namesrv.env "$STAGE/configuration"
+for daemon in namesrv observe; do
+  install -D -m 0644 "deploy/config/$daemon.example.toml" "$STAGE/configuration/$daemon.toml"
+  install -m 0644 "deploy/systemd/$daemon.env" "$STAGE/configuration"
+done
 # The umask and the clock of the builder must not matter.
 chmod -R u=rwX,go=rX "$STAGE"
 find "$STAGE" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +

@@ -67,7 +67,7 @@ async def measure(report: Report) -> None:
         worker(remoting_peers.clients) as clients,
         worker(name_server) as ours,
     ):
-        with _java() as java:
+        with java_name_server() as java:
             servers: dict[str, tuple[Server, str]] = {
                 "ours": (ours, await ours.ask("remoting_addr")),
                 "java": (java, java.addr),
@@ -76,7 +76,7 @@ async def measure(report: Report) -> None:
 
 
 @contextmanager
-def _java() -> Iterator[_Java]:
+def java_name_server() -> Iterator[_Java]:
     """Run RocketMQ's name server."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         addr = f"127.0.0.1:{free_port()}"

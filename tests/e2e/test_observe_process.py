@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.kit.broker.rocketmq.peer import remoting_peer
 from tests.kit.history.rows import files_in, rows_in
 from tests.kit.http_answer import ask
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.observed import scripted_fleet
 from tests.kit.waiting import eventually, read_until
 
 pytestmark = pytest.mark.e2e
@@ -74,3 +76,44 @@ async def test_sigterm_writes_the_end_packs_the_file_and_exits_with_0(tmp_path: 
     events = [row["event"] for row in rows_in(tmp_path)]
     assert (events[0], events[-1]) == ("NAMESRV_STARTED", "NAMESRV_STOPPED")
     assert "CHECKPOINT" in events
+
+
+async def test_sighup_applies_list_and_level_and_names_what_needs_a_restart(tmp_path: Path) -> None:
+    def configure(*addrs: str, level: str = "INFO", more: str = "") -> None:
+        file.write_text(
+            f"[observed]\nname_servers = {list(addrs)}\npoll_seconds = 0.2\n"
+            f'[history]\ndirectory = "history"\n{more}\n[log]\nlevel = "{level}"\nformat = "json"\n'
+        )
+
+    def said(text: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+        return [line for line in lines if text in line["message"]]
+
+    file = tmp_path / "observe.toml"
+    async with scripted_fleet("T") as one, scripted_fleet("T") as two:
+        configure(one.addr)
+        with (tmp_path / "log").open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "pointsman_namesrv.observe", "--config", file, cwd=tmp_path, stderr=output
+            )
+        try:
+            await eventually(lambda: said("started watching"))
+            configure(two.addr, level="DEBUG", more="retain_days = 7")
+            process.send_signal(signal.SIGHUP)
+            await eventually(lambda: len(said("started watching")) == 2 and said("ended watching"))
+            (reloaded,) = said("configuration reloaded")
+            assert (reloaded["settings"], reloaded["log_level"]) == (["history.retain_days"], "DEBUG")
+            assert "other changes need a restart" in reloaded["message"]
+            configure()
+            process.send_signal(signal.SIGHUP)
+            await eventually(lambda: said("nothing is reloaded"))
+            before = len(two.asked)
+            await eventually(lambda: len(two.asked) > before + 2)
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(60):
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    assert {row["node"] for row in rows_in(tmp_path / "history")} == {one.addr, two.addr}

@@ -234,7 +234,9 @@ def test_the_rpm_is_the_deb_in_other_words() -> None:
     assert len(of_rpm) > 1000
     assert ask("rpm", "-qp", "--queryformat=%{VERSION}", rpm) == ask("dpkg-deb", "--field", deb, "Version")
     assert any(line.startswith("python(abi) = 3.") for line in ask("rpm", "-qp", "--requires", rpm))
-    assert ask("rpm", "-qpc", rpm) == ["/etc/pointsman/namesrv.env", "/etc/pointsman/namesrv.toml"]
+    assert ask("rpm", "-qpc", rpm) == [
+        f"/etc/pointsman/{daemon}.{kind}" for daemon in ("namesrv", "observe") for kind in ("env", "toml")
+    ]
 
 
 def ask(*command: str | Path) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import pointsman_client
-from pointsman.wire.credentials import Credentials, CredentialsError, read_file
+from pointsman.wire.credentials import Credentials, CredentialsError, read_account, read_file, tls_context
 
 if TYPE_CHECKING:
     from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
@@ -34,8 +33,6 @@ ACCESS_OPTIONS = {
 """By option of the program: the field of Credentials, if any, and the help."""
 _FLAGS = {"tls", "rocketmq_tls", "redis_tls"}
 _NAMES = {"tls_server_name", "redis_username"}
-_KEYS = {"accessKey": "access_key", "secretKey": "secret_key", "securityToken": "security_token"}
-"""By key of an access key file, as in RocketMQ's ``tools.yml``: the field of AccessKey."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class Access:
         from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess  # noqa: PLC0415  # imports gRPC
 
         uses_tls = self.rocketmq_tls or (with_tls and self.credentials.uses_tls)
-        return RocketmqAccess(_tls_context(self.credentials) if uses_tls else None, self.access_key)
+        return RocketmqAccess(tls_context(self.credentials) if uses_tls else None, self.access_key)
 
     def to_redis(self) -> RedisAccess:
         """Return the access to Redis brokers: with TLS, their certificates must have the hosts of their addresses."""
@@ -86,7 +83,8 @@ def read_access(values: Mapping[str, Any]) -> Access:
     access_key, password = None, ""
     if values["access_key_file"]:
         try:
-            access_key = _read_access_key(values["access_key_file"])
+            account = read_account("access_key_file", values["access_key_file"])
+            access_key = pointsman_client.AccessKey(account.access_key, account.secret_key, account.security_token)
         except CredentialsError as error:
             problems += error.problems
     if values["redis_password_file"]:
@@ -104,29 +102,6 @@ def read_access(values: Mapping[str, Any]) -> Access:
     return Access(credentials, values["rocketmq_tls"], access_key, *redis)
 
 
-def _read_access_key(file: str) -> pointsman_client.AccessKey:
-    """Read the part of YAML that a file for mqadmin needs. Errors have no text of the file: it is secret."""
-    fields: dict[str, str] = {}
-    try:
-        text = read_file("access_key_file", file).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise CredentialsError(f"access_key_file: {file} is not UTF-8") from None
-    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
-        if not line or line.startswith(("#", "---")):
-            continue
-        key, colon, value = line.partition(":")
-        if not colon or key.strip() not in _KEYS:
-            problem = f"line {number} of {file} must be accessKey: NAME, secretKey: SECRET or securityToken: TOKEN"
-            raise CredentialsError(f"access_key_file: {problem}")
-        value = value.partition(" #")[0].strip()
-        is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-        fields[_KEYS[key.strip()]] = value[1:-1] if is_quoted else value
-    missing = [key for key in ("accessKey", "secretKey") if not fields.get(_KEYS[key])]
-    if missing:
-        raise CredentialsError(f"access_key_file: {file} has no {' and no '.join(missing)}")
-    return pointsman_client.AccessKey(**fields)
-
-
 def _read_password(file: str) -> str:
     """Read a line. Errors have no text of the file: it is secret."""
     try:
@@ -137,34 +112,3 @@ def _read_password(file: str) -> str:
         problem = "is empty" if not password else "must have one line without control characters"
         raise CredentialsError(f"redis_password_file: {file} {problem}")
     return password
-
-
-class _ContextOfOneName(ssl.SSLContext):
-    """Verifies each certificate against one name: asyncio would verify it against the host."""
-
-    server_name = ""
-
-    def wrap_bio(
-        self,
-        incoming: ssl.MemoryBIO,
-        outgoing: ssl.MemoryBIO,
-        server_side: bool = False,
-        server_hostname: str | bytes | None = None,  # noqa: ARG002  # the host
-        session: ssl.SSLSession | None = None,
-    ) -> ssl.SSLObject:
-        """See ``ssl.SSLContext``; asyncio calls it."""
-        return super().wrap_bio(incoming, outgoing, server_side, self.server_name, session)
-
-
-def _tls_context(credentials: Credentials) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if credentials.server_name:
-        context = _ContextOfOneName(ssl.PROTOCOL_TLS_CLIENT)
-        context.server_name = credentials.server_name
-    if credentials.ca:
-        context.load_verify_locations(credentials.ca)
-    else:
-        context.load_default_certs()
-    if credentials.certificate:
-        context.load_cert_chain(credentials.certificate, credentials.key)
-    return context

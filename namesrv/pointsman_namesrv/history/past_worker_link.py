@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +104,16 @@ class PastWorkerLink:
         self._nodes = (node,) if isinstance(node, str) else tuple(node)
         self._clock = clock
         self._metrics = metrics
+        self._has_other_nodes = False
+        """Whether the worker reads the files of other nodes than it should."""
         self._turns = PastTurns(MAX_WAITING, clock=clock)
         self._process: asyncio.subprocess.Process | None = None
         self._is_stopped = False
+
+    def read_nodes(self, nodes: Iterable[str]) -> None:
+        """Answer the questions to come from the files of these nodes."""
+        self._nodes = tuple(nodes)
+        self._has_other_nodes = True
 
     async def ask(self, question: Mapping[str, Any], asker: Asker) -> dict[str, Any]:
         """Return the answer; :mod:`~pointsman_namesrv.history.past_questions` describes both.
@@ -194,12 +201,15 @@ class PastWorkerLink:
         return reply
 
     async def _running(self) -> asyncio.subprocess.Process:
+        if self._has_other_nodes:
+            await self._kill()
         process = self._process
         if process is None or process.returncode is not None:
             if self._is_stopped:
                 raise EOFError("the name server stops")
             module = "pointsman_namesrv.history.past_worker"
             first, *others = self._nodes
+            self._has_other_nodes = False
             process = self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", module, str(self._directory), first, str(MEMORY_BYTES), *others),
                 stdin=asyncio.subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,6 +21,9 @@ from pointsman_namesrv.core.model import Position, QueueConfig
 
 MAX_BROKERS = 20_000
 """Brokers (replicas) read from one response; the frame's own bound allows about ten times as many."""
+MAX_ROUTE_ITEMS = 100_000
+"""Brackets, commas, colons and texts read from one route: those of about 4,000 broker names. Routes are requested more
+often than the rest."""
 MAX_SKIPPED = 20
 """Skipped entries of one response that are named."""
 
@@ -38,6 +42,15 @@ class FleetView:
     brokers: Mapping[Position, Listed]
     skipped: tuple[str, ...] = ()
     """Entries that a history row cannot hold, with the reason: a broker id of -1 (DLedger before its election)."""
+
+
+class Route(NamedTuple):
+    """One response to GET_ROUTEINFO_BY_TOPIC (105)."""
+
+    queues: list[tuple[str, str, QueueConfig]]
+    """Cluster, broker name and queues of each broker name."""
+    digest: int
+    """Equal for routes that mean the same to a client; 0: no broker."""
 
 
 def read_cluster_info(body: bytes) -> FleetView:
@@ -66,15 +79,16 @@ def read_topic_list(body: bytes) -> list[str]:
     return [topic for topic in topics if isinstance(topic, str) and registered_name_problem(topic) is None]
 
 
-def read_route(body: bytes) -> Iterator[tuple[str, str, QueueConfig]]:
-    """Yield cluster, broker name and queues of each broker name of a route (105, RocketMQ ``TopicRouteData``).
+def read_route(body: bytes) -> Route:
+    """Read the route of a topic (105, RocketMQ ``TopicRouteData``); unreadable entries are skipped.
 
-    Unreadable entries are skipped. Raises BadBodyError.
+    Raises BadBodyError.
     """
-    route = read_object(body)
-    brokers, queues = list_of(route, "brokerDatas"), list_of(route, "queueDatas")
-    clusters = {_text(data.get("brokerName")): _text(data.get("cluster")) for data in brokers if isinstance(data, dict)}
-    for data in queues:
+    route = read_object(body, max_items=MAX_ROUTE_ITEMS)
+    brokers = [data for data in list_of(route, "brokerDatas") if isinstance(data, dict)]
+    clusters = {_text(data.get("brokerName")): _text(data.get("cluster")) for data in brokers}
+    queues = []
+    for data in list_of(route, "queueDatas"):
         if not isinstance(data, dict):
             continue
         name = _text(data.get("brokerName"))
@@ -85,7 +99,21 @@ def read_route(body: bytes) -> Iterator[tuple[str, str, QueueConfig]]:
             _number(data.get("topicSysFlag"), MAX_TOPIC_SYS_FLAG),
         )
         if name in clusters and min(config) >= 0:
-            yield clusters[name], name, config
+            queues.append((clusters[name], name, config))
+    return Route(queues, _digest(brokers, queues))
+
+
+def _digest(brokers: list[dict[str, object]], queues: list[tuple[str, str, QueueConfig]]) -> int:
+    """Return a digest of what a route means to a client: brokers with addresses, queues, permissions; in any order."""
+    parts = [repr((cluster, name, tuple(config[:4]))) for cluster, name, config in queues]
+    for data in brokers:
+        addrs = data.get("brokerAddrs")
+        by_id = sorted((number, _text(addr)) for number, addr in addrs.items()) if isinstance(addrs, dict) else []
+        parts.append(repr((_text(data.get("cluster")), _text(data.get("brokerName")), by_id)))
+    digest = hashlib.blake2b(digest_size=8)
+    for part in sorted(parts):
+        digest.update(f"{part}\n".encode(errors="surrogatepass"))
+    return int.from_bytes(digest.digest(), "big") if parts else 0
 
 
 def _problems(cluster: str, name: str, number: str, addr: object, zone: str) -> Iterator[str]:

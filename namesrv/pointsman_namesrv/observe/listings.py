@@ -32,6 +32,15 @@ class Listings:
     def __init__(self, addrs: Iterable[str]) -> None:
         self.by_addr: Mapping[str, Listing] = {addr: Listing() for addr in addrs}
 
+    def add(self, addr: str) -> None:
+        """Begin with a name server."""
+        self.by_addr = {**self.by_addr, addr: Listing()}
+
+    def remove(self, addr: str, *, now: float) -> None:
+        """End with a name server."""
+        self.by_addr = {other: listing for other, listing in self.by_addr.items() if other != addr}
+        self._compare(now)
+
     def watched(self, addr: str, brokers: frozenset[Position], *, now: float) -> None:
         """Record what a name server lists."""
         if self.by_addr[addr].brokers != brokers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +49,7 @@ from pointsman_namesrv.rpc.past_queries import PastQueries, PastQuestions
 from pointsman_namesrv.rpc.route_responses import RouteResponses
 from pointsman_namesrv.rpc.routes import RAW_METHODS
 from pointsman_namesrv.rpc.watch_hub import WatchHub
+from pointsman_namesrv.web.fleet_documents import Fleet
 
 CACHE_BYTES = 16 * 1024 * 1024
 """Of the responses to route queries about one name server."""
@@ -77,16 +78,14 @@ class ObservedNode:
         server: ObservedServer,
         *,
         history: HistoryConfig,
-        boot: int,
         version: str,
         clock: Clock,
         metrics: Metrics,
         past: PastWorkerLink,
         listings: Listings,
     ) -> None:
-        """``boot``: of the first watch in the history. ``past`` and ``listings``: of all observed name servers."""
+        """``past`` and ``listings``: of all observed name servers."""
         self.server = server
-        self.boot = boot
         self._listings = listings
         self._clock = clock
         self.memory = StartupMemory(
@@ -94,14 +93,14 @@ class ObservedNode:
             server.recent,
             history,
             node=server.addr,
-            boot_id=f"{boot:016x}",
+            boot_id=f"{server.boot:016x}",
             clock=clock,
             metrics=metrics,
         )
         started_at = clock.monotonic()
         responses = RouteResponses(
             server.brokers.routes,
-            boot=boot,
+            boot=server.boot,
             max_bytes=CACHE_BYTES,
             metrics=metrics,
             unix_offset=clock.utc_now().timestamp() - started_at,
@@ -121,7 +120,7 @@ class ObservedNode:
         node = Node(
             name=server.addr,
             version=version,
-            boot=boot,
+            boot=server.boot,
             started_at=started_at,
             configuration=lambda: "",
             has_history=lambda: history.enabled,
@@ -141,6 +140,16 @@ class ObservedNode:
         )
         self._read_back: Callable[[], None] = lambda: None
         self.routes = ObservedRoutes(server, responses, self.hub, clock=clock, metrics=metrics)
+        self.fleet = Fleet(
+            core=server.brokers,
+            recent=server.recent,
+            admin=self.admin,
+            routes=self.routes,
+            lifecycle=server.lifecycle,
+            clock=clock,
+            addr=server.addr,
+            node=server.addr,
+        )
         server.hooks = Hooks(self._note, self.memory.until_read, self._end_watches)
 
     def servicers(self) -> Mapping[str, object]:
@@ -187,8 +196,9 @@ class ObserverServer(RpcServer):
     """Serves the queries of a name server for each observed one. Refuses what would change something."""
 
     def __init__(
-        self, nodes: Iterable[ObservedNode], *, clock: Clock, metrics: Metrics, access: Access | None = None
+        self, nodes: Mapping[str, ObservedNode], *, clock: Clock, metrics: Metrics, access: Access | None = None
     ) -> None:
+        """``nodes``: by address; :meth:`add` follows one that is added later, :meth:`remove` one that is removed."""
         # grpcio's own listener: it has the metadata before it looks for the handler.
         super().__init__(
             HandlerTable(clock=clock, metrics=metrics.calls, access=access),
@@ -198,7 +208,8 @@ class ObserverServer(RpcServer):
             access=access,
             listener=GRPCIO,
         )
-        self.nodes = {node.server.addr: node for node in nodes}
+        self._nodes = nodes
+        self._chosen: list[tuple[Service, dict[str, grpc.GenericRpcHandler]]] = []
 
     def services_of(self, itself: ObserverItself) -> Sequence[Service]:
         """Return the services; ``itself`` answers what names no observed name server."""
@@ -215,12 +226,23 @@ class ObserverServer(RpcServer):
 
     def handler_of(self, service: Service) -> grpc.GenericRpcHandler:
         """Build the handlers of a service at each observed name server."""
-        name = service.descriptor.full_name
-        servicers = {addr: node.servicers()[name] for addr, node in self.nodes.items()}
-        build = super().handler_of
-        by_addr = {addr: build(replace(service, servicer=servicer)) for addr, servicer in servicers.items()}
-        return ChosenHandlers(by_addr, build(service))
+        by_addr = {addr: self._handler_at(node, service) for addr, node in self._nodes.items()}
+        self._chosen.append((service, by_addr))
+        return ChosenHandlers(by_addr, super().handler_of(service))
+
+    def add(self, node: ObservedNode) -> None:
+        """Serve queries about one more name server."""
+        for service, by_addr in self._chosen:
+            by_addr[node.server.addr] = self._handler_at(node, service)
+
+    def remove(self, addr: str) -> None:
+        """Refuse queries about a name server from now on."""
+        for _, by_addr in self._chosen:
+            del by_addr[addr]
+
+    def _handler_at(self, node: ObservedNode, service: Service) -> grpc.GenericRpcHandler:
+        return super().handler_of(replace(service, servicer=node.servicers()[service.descriptor.full_name]))
 
     async def _end_watches(self) -> None:
-        for node in self.nodes.values():
+        for node in list(self._nodes.values()):
             await node.hub.drain(NotReady("this observer is stopping"))

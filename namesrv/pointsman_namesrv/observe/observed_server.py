@@ -32,8 +32,10 @@ class Hooks:
 class ObservedServer:
     """One name server, from the start of the observer on."""
 
-    def __init__(self, addr: str, *, now: float, collects_topics: bool = True) -> None:
+    def __init__(self, addr: str, *, boot: int, now: float, collects_topics: bool = True) -> None:
         self.addr = addr
+        self.boot = boot
+        """Of the first watch in the history; each other watch has another one."""
         self.brokers = ObservedBrokers()
         self.recent = RecentEvents()
         self.lifecycle = NodeLifecycle(started_at=now, warm_up_seconds=0.0)
@@ -43,7 +45,7 @@ class ObservedServer:
         """Watches that have begun; each is a run in the history."""
         self.topics_walked_at: float | None = None
         """End of the last walk over all topics, monotonic seconds; None: there was none."""
-        self._collects_topics = collects_topics
+        self.collects_topics = collects_topics
         self._away: tuple[float, str] | None = (now, "it has not responded yet")
         """Since when it is not watched, monotonic seconds, and why."""
 
@@ -87,7 +89,7 @@ class ObservedServer:
 
     def topics_refusal(self) -> TopicsNotCollected:
         """Return why its topics are unknown."""
-        return TopicsNotCollected(self.addr, is_on=self._collects_topics)
+        return TopicsNotCollected(self.addr, is_on=self.collects_topics)
 
 
 class ObservedUnreachable(NotReady):

@@ -147,7 +147,7 @@ class ObserverItself:
     """Answers calls that name no observed name server."""
 
     def __init__(self, addrs: Iterable[str], *, node: str, version: str) -> None:
-        self._addrs = tuple(addrs)
+        self._addrs = addrs
         self._node = node
         self._version = version
 

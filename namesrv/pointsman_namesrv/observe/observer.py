@@ -7,7 +7,6 @@ import logging
 import random
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
 
 from pointsman.backoff import FullJitterBackoff
@@ -20,37 +19,40 @@ from pointsman_namesrv.core.model import Position, Reason
 from pointsman_namesrv.history import recorder_assembly
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.node_metrics import Metrics
-from pointsman_namesrv.observe.connection import NameServerConnection, NoResponse, Refused, body_of, connected
+from pointsman_namesrv.observe.connection import Access, NameServerConnection, NoResponse, Refused, body_of, connected
 from pointsman_namesrv.observe.fleet_view import (
     FleetView,
     Listed,
+    Route,
     read_cluster_info,
     read_route,
     read_topic_list,
 )
 from pointsman_namesrv.observe.listings import Listings
 from pointsman_namesrv.observe.observed_server import ObservedServer
+from pointsman_namesrv.observe.observer_config import ObservedConfig
 from pointsman_namesrv.observe.observer_metrics import ObserverMetrics
 from pointsman_namesrv.observe.polled_events import SOURCE, Watch
+from pointsman_namesrv.observe.route_differences import ABSENT, RouteDifferences
 from pointsman_namesrv.observe.topic_round import RecordedTopics, TooManyTopics, TopicRound
 
 ALIVE_SECONDS = 60.0
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 15.0
 """Pause between two attempts to connect, with jitter."""
-ROUTES_A_POLL = 20
-"""Topics requested after each poll: a walk over 10,000 takes eight minutes and blocks nothing."""
+EARLY_WALK_SECONDS = 10.0
+"""Time from the arrival of a broker whose topics are unknown to the next walk: a fleet that starts is walked once."""
+MAX_SHOWN = 20
+"""Topics that a log line about differences names."""
 STOP_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ObserverSettings:
-    """How a name server is polled."""
-
-    poll_seconds: float = 1.0
-    topics_seconds: float = 600.0
-    """Seconds between the end of one walk over the topics and the next; 0: topics are not collected."""
+_CHANGES = frozenset({
+    EventKind.REGISTERED, EventKind.REREGISTERED, EventKind.EXPIRED, EventKind.UNREGISTERED, EventKind.ADDRESS_CHANGED,
+    EventKind.ROLE_CHANGED,
+})  # fmt: skip
+"""Events after which the routes of a broker's topics are read again."""
 
 
 class _Run:
@@ -64,6 +66,10 @@ class _Run:
         self.topics = RecordedTopics()
         self.round: TopicRound | None = None
         self.round_due_at = clock.monotonic()
+        self.has_unknown = False
+        """Whether a broker with unknown topics arrived since the walk began."""
+        self.has_read_again = False
+        """Whether the last request for topics was none of the walk."""
 
 
 class Observer:
@@ -74,23 +80,25 @@ class Observer:
         addr: str,
         *,
         history: HistoryConfig,
-        settings: ObserverSettings,
+        settings: ObservedConfig,
         version: str,
         clock: Clock,
         metrics: Metrics,
+        access: Access | None = None,
         listings: Listings | None = None,
+        differences: RouteDifferences | None = None,
         observed: ObserverMetrics | None = None,
         server: ObservedServer | None = None,
-        boot: int | None = None,
     ) -> None:
-        """``listings`` and ``server`` get what this name server lists, ``observed`` counts its responses.
+        """``listings``, ``differences`` and ``server`` get what this name server lists.
 
-        ``boot``: identifies the first watch in the history; by default random, as those of the others.
+        ``observed`` counts its responses.
         """
         self.addr = addr
-        self._server = server or ObservedServer(addr, now=clock.monotonic())
-        self._boot = secrets.randbits(64) if boot is None else boot
+        self._server = server or ObservedServer(addr, boot=secrets.randbits(64), now=clock.monotonic())
+        self._access = access or Access()
         self._listings = listings or Listings([addr])
+        self._differences = differences or RouteDifferences([addr])
         self._observed = observed
         self._history = history
         self._settings = settings
@@ -105,6 +113,18 @@ class Observer:
         self._last_view = FleetView({})
         self._skipped: tuple[str, ...] = ()
         self._is_reported_away = False
+        self._is_reported_different = False
+        self._next_topic_at = 0.0
+        """The earliest time of the next request for topics."""
+
+    def apply(self, settings: ObservedConfig) -> None:
+        """Poll with these settings from now on."""
+        self._settings = settings
+        if self._watch is not None:
+            self._watch.polled_every(settings.poll_seconds)
+        if self._running is not None and not settings.topics_seconds:
+            self._running.round = None
+            self._differences.not_watched(self.addr)
 
     def check_folder(self) -> None:
         """Fail at the start, not at the first response. Raises OSError: HistoryInUse, or no folder."""
@@ -115,7 +135,7 @@ class Observer:
         backoff = FullJitterBackoff(random.uniform, first=FIRST_WAIT_SECONDS, cap=LONGEST_WAIT_SECONDS)
         while True:
             try:
-                async with connected(self.addr) as connection:
+                async with connected(self.addr, self._access) as connection:
                     await self._poll(connection, backoff)
             except (NoResponse, Refused, BadBodyError) as error:
                 await self._end(str(error))
@@ -151,7 +171,8 @@ class Observer:
                     self._listings.watched(self.addr, frozenset(watch.known), now=now)
                 self._record(self._running, watch, events)
                 self._run_timed_work(self._running, watch)
-                await self._collect_topics(self._running, watch, connection)
+                self._report_differences()
+                await self._read_topics(self._running, watch, connection, until=began + self._settings.poll_seconds)
             await self._clock.sleep(began + self._settings.poll_seconds - self._clock.monotonic())
 
     def _read(self, body: bytes) -> FleetView:
@@ -171,7 +192,7 @@ class Observer:
         recorder = recorder_assembly.recorder(
             self._history,
             node=self.addr,
-            boot_id=f"{self._boot if run == 0 else secrets.randbits(64):016x}",
+            boot_id=f"{self._server.boot if run == 0 else secrets.randbits(64):016x}",
             clock=self._clock,
             metrics=self._metrics,
             recent=self._server.recent,
@@ -191,10 +212,14 @@ class Observer:
             self._observed.happened(self.addr, events)
         for event in events:
             self._accept(running, event)
-            if event.kind is EventKind.REGISTERED and event.broker is not None:
+            if event.broker is None:
+                continue
+            if event.kind is EventKind.REGISTERED:
                 topics = running.topics.returned(event.broker.identity.position, watch, now=self._clock.monotonic())
                 if topics is not None:
                     self._accept(running, topics)
+            if event.kind in _CHANGES:
+                self._read_again(running, event.broker.identity.position)
 
     def _accept(self, running: _Run, event: Event) -> None:
         running.recorder.record([event])
@@ -206,6 +231,9 @@ class Observer:
         if watch is not None:
             self._known = watch.known
         self._listings.not_watched(self.addr, now=self._clock.monotonic())
+        self._differences.not_watched(self.addr)
+        self._differences.publish()
+        self._is_reported_different = False
         if problem:
             self._server.not_watched(problem, now=self._clock.monotonic())
             await self._server.hooks.went_away()
@@ -258,25 +286,41 @@ class Observer:
 
     # --- topics -----------------------------------------------------------------------------------------------
 
-    async def _collect_topics(self, running: _Run, watch: Watch, connection: NameServerConnection) -> None:
-        """Request the next topics of the walk, and record the result at its end."""
-        began = self._clock.monotonic()
-        if not self._settings.topics_seconds or began < running.round_due_at:
-            return
+    async def _read_topics(
+        self, running: _Run, watch: Watch, connection: NameServerConnection, *, until: float
+    ) -> None:
+        """Request topics, evenly spaced, until the next poll is due: in turn of the walk, and those to read again."""
+        while self._settings.topics_seconds:
+            now = self._clock.monotonic()
+            at = max(now, self._next_topic_at)
+            if at >= until:
+                return
+            is_walking = now >= running.round_due_at
+            again = None
+            if not (is_walking and running.has_read_again):
+                again = self._differences.next(self.addr, now=now)
+            if again is None and not is_walking:
+                return
+            running.has_read_again = again is not None
+            await self._clock.sleep(at - now)
+            self._next_topic_at = at + 1.0 / self._settings.topic_requests_per_second
+            if again is not None:
+                await self._read_route(again, None, connection)
+            else:
+                await self._walk(running, watch, connection)
+
+    async def _walk(self, running: _Run, watch: Watch, connection: NameServerConnection) -> None:
+        """Make one request of the walk; record the result at its end."""
         try:
             if running.round is None:
-                listed = await connection.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-                running.round = TopicRound(read_topic_list(body_of(listed)), began_at=began)
-            for _ in range(ROUTES_A_POLL):
-                topic = running.round.next()
-                if topic is None:
-                    await self._record_topics(running, watch, running.round)
-                    break
-                await self._add_route(running.round, topic, connection)
-                if self._clock.monotonic() - began > self._settings.poll_seconds / 2:
-                    return
-            else:
+                running.has_unknown = False
+                running.round = await self._list_topics(connection)
                 return
+            topic = running.round.next()
+            if topic is not None:
+                await self._read_route(topic, running.round, connection)
+                return
+            await self._record_topics(running, watch, running.round)
         except (Refused, BadBodyError, TooManyTopics) as error:
             facts = {"name_server": self.addr, "problem": str(error)}
             log.warning(
@@ -284,20 +328,59 @@ class Observer:
                 extra={"facts": facts},
             )
         running.round = None
-        running.round_due_at = self._clock.monotonic() + self._settings.topics_seconds
+        wait = EARLY_WALK_SECONDS if running.has_unknown else self._settings.topics_seconds
+        running.round_due_at = self._clock.monotonic() + wait
 
-    @staticmethod
-    async def _add_route(found: TopicRound, topic: str, connection: NameServerConnection) -> None:
-        """Request one topic. One that was removed in the meantime, or cannot be read, is skipped."""
+    async def _list_topics(self, connection: NameServerConnection) -> TopicRound:
+        asked_at = self._clock.monotonic()
+        listed = await self._ask(connection, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        topics = read_topic_list(body_of(listed))
+        found = TopicRound(topics, began_at=asked_at)
+        self._differences.listed(self.addr, topics, asked_at=asked_at, now=self._clock.monotonic())
+        return found
+
+    async def _read_route(self, topic: str, found: TopicRound | None, connection: NameServerConnection) -> None:
+        """Request one topic. One that cannot be read is skipped."""
+        asked_at = self._clock.monotonic()
         ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
         try:
-            route = await connection.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
-            if route is not None:
-                found.add(topic, read_route(route))
+            body = await self._ask(connection, RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
+            route = read_route(body) if body is not None else Route([], ABSENT)
         except (Refused, BadBodyError) as error:
             log.debug(
                 "ignored a topic whose route cannot be read", extra={"facts": {"topic": topic, "problem": str(error)}}
             )
+            return
+        self._differences.read(self.addr, topic, route.digest, asked_at=asked_at, now=self._clock.monotonic())
+        if found is not None:
+            found.add(topic, route.queues)
+
+    async def _ask(
+        self, connection: NameServerConnection, code: RequestCode, ext: Mapping[str, str] | None = None
+    ) -> bytes | None:
+        if self._observed is not None:
+            self._observed.asked_for_topics(self.addr)
+        return await connection.ask(code, ext)
+
+    def _read_again(self, running: _Run, position: Position) -> None:
+        """Read the topics of a broker that has changed; the walk begins early if they are unknown."""
+        now = self._clock.monotonic()
+        topics = running.topics.names(position)
+        if topics is None:
+            running.has_unknown = True
+            running.round_due_at = min(running.round_due_at, now + EARLY_WALK_SECONDS)
+        else:
+            self._differences.read_again(self.addr, topics, now=now)
+
+    def _report_differences(self) -> None:
+        self._differences.publish()
+        topics = self._differences.topics(self.addr)
+        if topics and not self._is_reported_different:
+            facts = {"name_server": self.addr, "count": len(topics), "topics": sorted(topics)[:MAX_SHOWN]}
+            log.warning("routes of this name server differ from those of another", extra={"facts": facts})
+        elif self._is_reported_different and not topics:
+            log.info("routes of this name server differ no longer", extra={"facts": {"name_server": self.addr}})
+        self._is_reported_different = bool(topics)
 
     async def _record_topics(self, running: _Run, watch: Watch, found: TopicRound) -> None:
         holders = list(watch.topic_holders())

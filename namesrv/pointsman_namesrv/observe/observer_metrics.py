@@ -14,6 +14,7 @@ from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.flap_penalties import FlapScore
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.observe.listings import Listings
+from pointsman_namesrv.observe.route_differences import RouteDifferences
 
 RESPONSE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper bounds of the histogram."""
@@ -34,7 +35,7 @@ class FleetNumbers:
 class ObserverMetrics:
     """A registry for the observer alone: a name server's own metrics would be of no name server here."""
 
-    def __init__(self, listings: Listings, recorded: Metrics, *, clock: Clock) -> None:
+    def __init__(self, listings: Listings, differences: RouteDifferences, recorded: Metrics, *, clock: Clock) -> None:
         """``recorded``: the metrics in which the recorders count rows."""
         self.registry = CollectorRegistry()
         for of_process in (ProcessCollector, PlatformCollector, GCCollector):
@@ -60,13 +61,33 @@ class ObserverMetrics:
             ["name_server"],
             registry=self.registry,
         )
+        self._topic_requests = Counter(
+            "pointsman_observe_topic_requests",
+            "Requests for routes, and for the list of topics",
+            ["name_server"],
+            registry=self.registry,
+        )
+        self._of_server = (self._responses, self._departures, self._arrivals, self._topic_requests)
         for addr in listings.by_addr:
-            for each in (self._responses, self._departures, self._arrivals):
-                each.labels(addr)
-        self.registry.register(_ListingCollector(listings, clock))
+            self.add(addr)
+        self.registry.register(_ListingCollector(listings, differences, clock))
         self.fleet = FleetNumbers()
         """Set by who counts them."""
         self.registry.register(_FleetCollector(lambda: self.fleet))
+
+    def add(self, addr: str) -> None:
+        """Begin with a name server."""
+        for each in self._of_server:
+            each.labels(addr)
+
+    def remove(self, addr: str) -> None:
+        """End with a name server."""
+        for each in self._of_server:
+            each.remove(addr)
+
+    def asked_for_topics(self, addr: str) -> None:
+        """Count a request."""
+        self._topic_requests.labels(addr).inc()
 
     def responded(self, addr: str, seconds: float) -> None:
         """Count a response."""
@@ -84,8 +105,9 @@ class ObserverMetrics:
 class _ListingCollector(Collector):
     """Reads the listings at each scrape, in the thread of the scrape: each is replaced, never changed."""
 
-    def __init__(self, listings: Listings, clock: Clock) -> None:
+    def __init__(self, listings: Listings, differences: RouteDifferences, clock: Clock) -> None:
         self._listings = listings
+        self._differences = differences
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
@@ -105,7 +127,25 @@ class _ListingCollector(Collector):
             "Time for which the first of these brokers has been missing; 0: none is",
             labels=labels,
         )
+        routes = GaugeMetricFamily(
+            "pointsman_observe_routes_differing",
+            "Topics whose routes at the name server differ from those of most; without a majority, from another's",
+            labels=labels,
+        )
+        since = GaugeMetricFamily(
+            "pointsman_observe_routes_differing_seconds",
+            "Time for which the first of these topics has differed; 0: none does",
+            labels=labels,
+        )
+        not_compared = GaugeMetricFamily(
+            "pointsman_observe_routes_not_compared",
+            "Topics beyond the limit of the comparison",
+            value=self._differences.not_compared,
+        )
         now = self._clock.monotonic()
+        for addr, differing in self._differences.shown.items():
+            routes.add_metric([addr], differing.topics)
+            since.add_metric([addr], now - differing.since if differing.topics else 0.0)
         for addr, listing in self._listings.by_addr.items():
             listed, absent = listing.brokers, listing.missing
             up.add_metric([addr], 0.0 if listed is None else 1.0)
@@ -113,7 +153,7 @@ class _ListingCollector(Collector):
             oldest.add_metric([addr], now - min(absent.values()) if absent else 0.0)
             if listed is not None:
                 brokers.add_metric([addr], len(listed))
-        yield from (up, brokers, missing, oldest)
+        yield from (up, brokers, missing, oldest, routes, since, not_compared)
 
 
 class _FleetCollector(Collector):

@@ -36,7 +36,7 @@ class Watch:
 
     def __init__(self, before: Mapping[Position, Listed], *, poll_seconds: float = 1.0) -> None:
         self._before = dict(before)
-        self._paused_after = max(PAUSED_AFTER_SECONDS, 3 * poll_seconds)
+        self.polled_every(poll_seconds)
         self._replicas: dict[Position, _Replica] = {}
         self._missing: frozenset[Position] = frozenset()
         """Listed before, but not in the last response."""
@@ -45,6 +45,10 @@ class Watch:
         self._last_at = 0.0
         self.is_ready = False
         """Whether the watch has begun; nothing is recorded before."""
+
+    def polled_every(self, seconds: float) -> None:
+        """Expect responses at this interval from now on."""
+        self._paused_after = max(PAUSED_AFTER_SECONDS, 3 * seconds)
 
     @property
     def known(self) -> dict[Position, Listed]:

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pointsman.clock import Clock
 from pointsman.daemon.access.access import Access
-from pointsman.daemon.access.access_settings import AccessSettings
 from pointsman.daemon.monitoring import MonitoringServer
 from pointsman.daemon.tls.tls import load_certificates, open_context
-from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.names import OBSERVE_SCHEME, join_addr, split_addr
-from pointsman_namesrv.config import HistoryConfig
+from pointsman.wire.refusals import NotReady
 from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.history.past_worker_link import PastWorkerLink
 from pointsman_namesrv.node_metrics import Metrics, PastMetrics
-from pointsman_namesrv.observe.listings import Listings
 from pointsman_namesrv.observe.observed_node import ObservedNode, ObserverServer
 from pointsman_namesrv.observe.observed_server import ObservedServer
+from pointsman_namesrv.observe.observed_servers import ObservedServers
 from pointsman_namesrv.observe.observed_services import ObserverItself
-from pointsman_namesrv.observe.observer_metrics import ObserverMetrics
+from pointsman_namesrv.observe.observer_config import ObserverConfig
 from pointsman_namesrv.observe.observer_pages import ObserverPages
 from pointsman_namesrv.observe.whole_fleet import WholeFleet
 from pointsman_namesrv.rpc.node_server import ADMIN_RULES, ROUTE_RULES
@@ -40,36 +37,23 @@ COUNT_SECONDS = 2.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ServingSettings:
-    """Where operators reach the observer, and who may."""
-
-    listen: str = ""
-    """gRPC address; empty: off."""
-    monitoring_listen: str = ""
-    """HTTP address of metrics, health and pages; empty: off."""
-    monitoring_tls: bool = False
-    access: AccessSettings = field(default_factory=AccessSettings)
-    tls: TlsConfig = field(default_factory=TlsConfig)
-
-
 class Serving:
     """The observed name servers as operators query them. Raises ConfigError for files that cannot be used."""
 
     def __init__(
         self,
-        servers: Iterable[ObservedServer],
-        listings: Listings,
-        settings: ServingSettings,
+        servers: ObservedServers,
+        settings: ObserverConfig,
         *,
-        history: HistoryConfig,
         version: str,
         clock: Clock,
         metrics: Metrics,
-        observed: ObserverMetrics,
     ) -> None:
+        """``servers`` are followed as their list changes; ``metrics``: in which the recorders count rows."""
+        observed, watched = servers.observed, servers.by_addr
         self._settings = settings
-        self._listings = listings
+        self._servers = servers
+        self._history = history = settings.history.as_history
         self._version = version
         self._certificates = load_certificates(
             settings.tls, prefix="pointsman_observe", registry=observed.registry, clock=clock
@@ -82,7 +66,6 @@ class Serving:
             shown_over_http={**ROUTE_RULES, **ADMIN_RULES},
         )
         self._clock = clock
-        watched = {server.addr: server for server in servers}
         directory = Path(history.directory) if history.enabled else None
         self._past = PastWorkerLink(
             directory,
@@ -91,41 +74,36 @@ class Serving:
             metrics=PastMetrics(metrics.registry),
             write_now=lambda: [server.hooks.write_now() for server in watched.values()],
         )
-        self.nodes = [
-            ObservedNode(
-                server,
-                history=history,
-                boot=secrets.randbits(64),
-                version=version,
-                clock=clock,
-                metrics=metrics,
-                past=self._past,
-                listings=listings,
-            )
-            for server in watched.values()
-        ]
+        self._metrics = metrics
         self._whole = WholeFleet(watched, now=clock.monotonic())
-        for node in self.nodes:
-            self._follow(node)
-        self._server = ObserverServer(self.nodes, clock=clock, metrics=metrics, access=self.access)
+        self._nodes = {addr: self._node(server) for addr, server in watched.items()}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._server = ObserverServer(self._nodes, clock=clock, metrics=metrics, access=self.access)
         self._site = StatusSite(
             authorise_on(
-                settings.monitoring_listen,
+                settings.monitoring.listen,
                 self.access,
-                has_tls=settings.monitoring_tls,
+                has_tls=settings.monitoring.tls,
                 plaintext_beyond_loopback=settings.tls.plaintext_beyond_loopback,
             ),
             OF_OBSERVERS,
         )
-        self._metrics = metrics
-        self._observed = observed
         self.port = 0
         """Of gRPC; 0: off."""
         self.monitoring_port = 0
         """0: off."""
 
-    def _follow(self, node: ObservedNode) -> None:
-        """Let the whole fleet follow the watches of one name server."""
+    def _node(self, server: ObservedServer) -> ObservedNode:
+        """Return what serves a name server, whose watches the whole fleet follows."""
+        node = ObservedNode(
+            server,
+            history=self._history,
+            version=self._version,
+            clock=self._clock,
+            metrics=self._metrics,
+            past=self._past,
+            listings=self._servers.listings,
+        )
         clock, whole, hooks = self._clock, self._whole, node.server.hooks
         note, end_watches, addr = hooks.note, hooks.went_away, node.server.addr
 
@@ -139,6 +117,7 @@ class Serving:
 
         hooks.note, hooks.went_away = took, went_away
         node.follow_read_back(lambda: whole.read_back(now=clock.monotonic()))
+        return node
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -148,42 +127,60 @@ class Serving:
             await self._start_rpc(steps)
             await self._start_monitoring(steps)
             tasks = await steps.enter_async_context(asyncio.TaskGroup())
-            work = [*(node.run() for node in self.nodes), self.access.follow(), self._count()]
+            work = [self.access.follow(), self._count()]
             if self.port:
                 work.append(self._server.watch_over())
             if self._certificates is not None:
                 work.append(self._certificates.run())
             for each in work:
                 steps.callback(tasks.create_task(each).cancel)
+            steps.callback(lambda: [task.cancel() for task in self._running.values()])
+            self._running |= {addr: tasks.create_task(node.run()) for addr, node in self._nodes.items()}
+            self._servers.on_added = partial(self._add, tasks)
+            self._servers.on_removed = self._remove
             yield
+
+    def _add(self, tasks: asyncio.TaskGroup, server: ObservedServer) -> None:
+        """Serve one more name server."""
+        node = self._nodes[server.addr] = self._node(server)
+        self._past.read_nodes(self._nodes)
+        self._server.add(node)
+        self._running[server.addr] = tasks.create_task(node.run())
+
+    async def _remove(self, addr: str) -> None:
+        """Serve a name server no longer: the others decide alone which brokers are up."""
+        node, running = self._nodes.pop(addr), self._running.pop(addr)
+        self._past.read_nodes(self._nodes)
+        self._server.remove(addr)
+        await node.hub.drain(NotReady(f"{addr} is observed no longer"))
+        running.cancel()
+        self._whole.went_away(addr, now=self._clock.monotonic(), at=self._clock.utc_now())
 
     async def _count(self) -> None:
         """Count the fleet for the metrics until cancelled."""
         while True:
-            missing = {position for each in self._listings.by_addr.values() for position in each.missing}
-            self._observed.fleet = self._whole.numbers(missing, now=self._clock.monotonic())
+            missing = {position for each in self._servers.listings.by_addr.values() for position in each.missing}
+            self._servers.observed.fleet = self._whole.numbers(missing, now=self._clock.monotonic())
             await self._clock.sleep(COUNT_SECONDS)
 
     async def _start_rpc(self, steps: AsyncExitStack) -> None:
-        if not self._settings.listen:
+        if not self._settings.server.listen:
             return
-        self.port = self._server.bind(self._settings.listen, self._certificates)
-        itself = ObserverItself(
-            self._listings.by_addr, node=f"{socket.gethostname()}:{self.port}", version=self._version
-        )
+        self.port = self._server.bind(self._settings.server.listen, self._certificates)
+        itself = ObserverItself(self._nodes, node=f"{socket.gethostname()}:{self.port}", version=self._version)
         steps.push_async_callback(self._server.stop, STOP_SECONDS)
         await self._server.start(self._server.services_of(itself))
         log.info("serving queries about the observed name servers", extra={"facts": {"port": self.port}})
 
     async def _start_monitoring(self, steps: AsyncExitStack) -> None:
-        listen = self._settings.monitoring_listen
+        listen = self._settings.monitoring.listen
         if not listen:
             return
-        host, _ = split_addr(self._settings.listen or listen)
+        host, _ = split_addr(self._settings.server.listen or listen)
         pages = ObserverPages(
             self._whole,
-            self.nodes,
-            self._listings,
+            self._nodes,
+            self._servers.listings,
             self._past,
             name=f"observer at {socket.gethostname()}",
             observe_addr=f"{OBSERVE_SCHEME}{join_addr(host, self.port)}" if self.port else "",
@@ -193,9 +190,9 @@ class Serving:
         )
         server = MonitoringServer(
             listen,
-            registry=self._observed.registry,
+            registry=self._servers.observed.registry,
             health=self._health,
-            tls=open_context(self._certificates, self._settings.monitoring_tls),
+            tls=open_context(self._certificates, self._settings.monitoring.tls),
             site=self._site,
         )
         self._site.documents, self._site.past = pages.documents, pages.past
@@ -205,5 +202,5 @@ class Serving:
         log.info("serving metrics and pages", extra={"facts": {"port": server.port}})
 
     def _health(self) -> tuple[bool, dict[str, object]]:
-        watched = {addr: listing.brokers is not None for addr, listing in self._listings.by_addr.items()}
+        watched = {addr: listing.brokers is not None for addr, listing in self._servers.listings.by_addr.items()}
         return any(watched.values()), {"watched": watched}

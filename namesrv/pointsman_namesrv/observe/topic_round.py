@@ -74,6 +74,10 @@ class RecordedTopics:
         self._held[position] = version, topics
         return _event(broker, topics, recorded, base)
 
+    def names(self, position: Position) -> Iterable[str] | None:
+        """Return the topics of a replica's broker name; None: they are unknown."""
+        return next((topics for held, (_, topics) in self._held.items() if held[:2] == position[:2]), None)
+
     def returned(self, position: Position, watch: Watch, *, now: float) -> Event | None:
         """Return the set with which a broker left. It returns with that set until a walk finds another. None: unknown.
 

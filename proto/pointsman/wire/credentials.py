@@ -1,4 +1,4 @@
-"""TLS and tokens of outgoing gRPC connections: settings and their files."""
+"""TLS, tokens and accounts of outgoing connections: settings and their files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from pointsman.rocketmq.account import Account, parse_account
 
 MAX_FILE_BYTES = 1024 * 1024
 """A bundle of all public authorities has 0.3 MB."""
@@ -121,6 +123,48 @@ def read_file(field: str, file: str) -> bytes:
     if len(content) > MAX_FILE_BYTES:
         raise CredentialsError(f"{field}: {file} is larger than {MAX_FILE_BYTES} bytes")
     return content
+
+
+def read_account(field: str, file: str) -> Account:
+    """Return the RocketMQ account of a file. Raises CredentialsError, which has no text of the file: it is secret."""
+    try:
+        return parse_account(read_file(field, file).decode("utf-8-sig"), file)
+    except UnicodeDecodeError:
+        raise CredentialsError(f"{field}: {file} is not UTF-8") from None
+    except ValueError as error:
+        raise CredentialsError(f"{field}: {error}") from None
+
+
+class _ContextOfOneName(ssl.SSLContext):
+    """Verifies each certificate against one name: asyncio would verify it against the host."""
+
+    server_name = ""
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,  # noqa: ARG002  # the host
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """See ``ssl.SSLContext``; asyncio calls it."""
+        return super().wrap_bio(incoming, outgoing, server_side, self.server_name, session)
+
+
+def tls_context(settings: Credentials) -> ssl.SSLContext:
+    """Return the TLS of connections without gRPC. Raises OSError (``ssl.SSLError``) for unusable files."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if settings.server_name:
+        context = _ContextOfOneName(ssl.PROTOCOL_TLS_CLIENT)
+        context.server_name = settings.server_name
+    if settings.ca:
+        context.load_verify_locations(settings.ca)
+    else:
+        context.load_default_certs()
+    if settings.certificate:
+        context.load_cert_chain(settings.certificate, settings.key)
+    return context
 
 
 def _check_pem(field: str, file: str, content: bytes) -> None:

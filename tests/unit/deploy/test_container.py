@@ -16,12 +16,13 @@ import pytest
 from pointsman.config import ConfigError
 from pointsman_agent.config import load as load_agent
 from pointsman_namesrv.config import load as load_name_server
+from pointsman_namesrv.observe.observer_config import load as load_observer
 from tests.kit.operations.manifests import RENDERED, pods
 
 ROOT = Path(__file__).parents[3]
 CONTAINER = ROOT / "deploy" / "container"
 INSTALLED = Path(sys.executable).parent
-IMAGES = ["report", "agent", "namesrv"]
+IMAGES = ["report", "agent", "observe", "namesrv"]
 
 
 @dataclass
@@ -63,7 +64,7 @@ def environment(name: str) -> dict[str, str]:
 
 
 def test_the_images_are_these_and_the_name_server_is_the_default() -> None:
-    assert list(stages())[-3:] == IMAGES
+    assert list(stages())[-4:] == IMAGES
     assert {stage.base for stage in stages().values()} == {"${PYTHON}", "builder", "base"}
 
 
@@ -125,6 +126,8 @@ def test_the_settings_in_the_images_exist_and_open_the_ports_that_are_exposed() 
     name_server = load_name_server(None, environment("namesrv") | tls)
     ports = [listen.split(":")[1] for listen in (name_server.server.listen, name_server.monitoring.listen)]
     assert inherited("namesrv", "EXPOSE") == [" ".join(ports)]
+    observer = load_observer(None, environment("observe"))
+    assert inherited("observe", "EXPOSE") == [observer.monitoring.listen.split(":")[1]]
     agent = load_agent(ROOT / "deploy/config/agent.example.toml", environment("agent"))
     assert inherited("agent", "EXPOSE") == [agent.monitoring.listen.split(":")[1]]
 
@@ -136,8 +139,10 @@ def test_the_name_servers_image_does_not_serve_plaintext_beyond_loopback_by_defa
         load_name_server(None, environment("namesrv"))
 
 
-def test_the_name_servers_data_is_in_its_volume() -> None:
+def test_the_data_of_name_server_and_observer_is_in_their_volume() -> None:
     assert json.loads(inherited("namesrv", "VOLUME")[0]) == inherited("namesrv", "WORKDIR")
+    assert json.loads(inherited("observe", "VOLUME")[0]) == inherited("observe", "WORKDIR")
+    assert Path(environment("observe")["OBSERVE_HISTORY__DIRECTORY"]).parent == Path(*inherited("observe", "WORKDIR"))
     assert json.loads(inherited("report", "VOLUME")[0]) == inherited("report", "WORKDIR")
     (made,) = [value for value in inherited("namesrv", "RUN") if "install -d" in value]
     for volume in inherited("namesrv", "WORKDIR") + inherited("report", "WORKDIR"):
@@ -153,7 +158,7 @@ def test_the_health_check_of_the_name_server_needs_no_shell() -> None:
     assert "NAMESRV_MONITORING__LISTEN" in environment("namesrv")
     start = re.findall(r"--start-period=(\d+)s", check)
     assert float(start[0]) >= load_name_server(None, {}).server.warm_up_seconds
-    assert inherited("agent", "HEALTHCHECK") == ["NONE"]
+    assert inherited("agent", "HEALTHCHECK") == inherited("observe", "HEALTHCHECK") == ["NONE"]
 
 
 @pytest.mark.parametrize(("name", "image"), [("pointsman-namesrv", "namesrv"), ("pointsman-report", "report")])

@@ -14,9 +14,12 @@ import pytest
 import pointsman_agent.__main__
 import pointsman_namesrv.__main__
 import pointsman_namesrv.app
-from pointsman.config import to_toml
+from pointsman.config import ConfigError, to_toml
 from pointsman_agent.config import load as load_agent
 from pointsman_namesrv.config import load as load_name_server
+from pointsman_namesrv.observe import __main__ as observe_command
+from pointsman_namesrv.observe import connection, observer
+from pointsman_namesrv.observe.observer_config import load as load_observer
 from tests.kit.report.command_line import parsed
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -25,7 +28,7 @@ CONFIG = DEPLOY / "config"
 INSTALLED = Path(sys.executable).parent
 UNITS = sorted(path for path in SYSTEMD.iterdir() if path.suffix in {".service", ".timer"})
 SERVICES = [path for path in UNITS if path.suffix == ".service"]
-DAEMONS = ["pointsman-namesrv.service", "pointsman-agent@.service"]
+DAEMONS = ["pointsman-namesrv.service", "pointsman-observe.service", "pointsman-agent@.service"]
 WORST_EXPOSURE = 1.5
 """Exposure by systemd-analyze security, from 0 (none) to 10."""
 
@@ -87,6 +90,15 @@ def test_the_name_servers_unit_starts_it_with_the_sample_configuration(capsys: p
     assert "ok" in capsys.readouterr().out
 
 
+def test_the_observers_unit_starts_it_with_the_sample_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    program, *arguments = unit("pointsman-observe.service").command()
+    assert program == "/opt/pointsman/bin/pointsman-observe"
+    assert arguments == ["--config", "/etc/pointsman/observe.toml"]
+    sample = str(CONFIG / "observe.example.toml")
+    assert observe_command.main([arguments[0], sample, "config", "check"]) == 0
+    assert "ok" in capsys.readouterr().out
+
+
 def test_the_agents_unit_starts_it_with_the_sample_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     program, *arguments = unit("pointsman-agent@.service").command(i="redis-server")
     assert program == "/opt/pointsman/bin/pointsman-agent"
@@ -133,6 +145,12 @@ def test_the_environment_files_name_settings_that_exist() -> None:
     assert len(name_server) > 2
     assert len(agent) > 2
     load_name_server(CONFIG / "namesrv.example.toml", name_server)
+    observed = variables("observe.env")
+    assert len(observed) > 2
+    files = [name for name in observed if name.endswith(("__CA", "__ACCESS_KEY_FILE"))]
+    with pytest.raises(ConfigError) as raised:  # the files of the sample are not on this machine
+        load_observer(CONFIG / "observe.example.toml", observed)
+    assert [problem.split(": ")[1] for problem in raised.value.problems] == files
     # A user name without a password is an error, and the sample has no real password.
     probe = {"AGENT_PROBE__KIND": "redis", "AGENT_PROBE__PASSWORD": "x"}
     load_agent(CONFIG / "agent.example.toml", agent | probe)
@@ -153,6 +171,19 @@ def test_the_name_servers_data_is_in_its_state_directory() -> None:
     folders = [line.split('"')[1] for line in to_toml(config).splitlines() if line.startswith("directory = ")]
     assert folders
     assert [folder for folder in folders if Path(folder).is_absolute()] == []
+    service = unit("pointsman-observe.service")
+    assert service.one("WorkingDirectory") == f"%S/{service.one('StateDirectory')}"
+    assert not Path(load_observer(CONFIG / "observe.example.toml", {}).history.directory).is_absolute()
+
+
+def test_a_report_of_the_observers_history_needs_the_drop_in_of_the_page() -> None:
+    drop_in = (SYSTEMD / "README.md").read_text(encoding="utf-8").partition("BindReadOnlyPaths=\n")[2].splitlines()[0]
+    source, mounted = drop_in.removeprefix("BindReadOnlyPaths=-").split(":")
+    observer_unit, report = unit("pointsman-observe.service"), unit("pointsman-report.service")
+    history = load_observer(CONFIG / "observe.example.toml", {}).history.directory
+    assert source == f"/var/lib/private/{observer_unit.one('StateDirectory')}/{history}"
+    assert mounted == report.one("BindReadOnlyPaths").split(":")[1]
+    assert observer_unit.one("Group") == report.one("Group")
 
 
 def test_the_report_reads_the_history_that_the_name_server_writes() -> None:
@@ -194,8 +225,10 @@ def test_a_crashed_daemon_leaves_no_core_dump_with_its_secrets(name: str) -> Non
 def test_the_stop_timeout_covers_the_daemons_shutdown() -> None:
     ends = pointsman_namesrv.app.HISTORY_STOP_SECONDS + pointsman_namesrv.app.SNAPSHOT_STOP_SECONDS
     name_server = load_name_server(None, {}).server.stop_grace_seconds + ends
+    observing = observer.STOP_SECONDS + connection.CLOSE_SECONDS
     agent = load_agent(CONFIG / "agent.example.toml", {}).stop.timeout_seconds
     assert float(unit("pointsman-namesrv.service").one("TimeoutStopSec").removesuffix("s")) >= name_server + 5
+    assert float(unit("pointsman-observe.service").one("TimeoutStopSec").removesuffix("s")) >= observing + 5
     assert float(unit("pointsman-agent@.service").one("TimeoutStopSec").removesuffix("s")) >= agent + 5
 
 

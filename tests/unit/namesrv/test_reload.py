@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pointsman.daemon.process import logs
-from pointsman_namesrv.config import load
+from pointsman_namesrv.config import NameServerConfig, load
 from pointsman_namesrv.reload import Reloader
 
 
@@ -23,7 +23,7 @@ def level() -> Iterator[None]:
     grpc.setLevel(before[1])
 
 
-def reloader(file: Path, environment: dict[str, str] | None = None) -> Reloader:
+def reloader(file: Path, environment: dict[str, str] | None = None) -> Reloader[NameServerConfig]:
     def read() -> Any:
         return load(file, environment or {})
 

@@ -21,14 +21,16 @@ from pointsman_namesrv.observe import connection
 from pointsman_namesrv.observe import observer as observing
 from pointsman_namesrv.observe import polled_events as watching
 from pointsman_namesrv.observe.listings import Listings
-from pointsman_namesrv.observe.observer import Observer, ObserverSettings
+from pointsman_namesrv.observe.observer import Observer
 from pointsman_namesrv.observe.observer_metrics import ObserverMetrics
+from pointsman_namesrv.observe.route_differences import RouteDifferences
 from pointsman_report.row_validation import problems_of
 from tests.kit.broker.redis.process import free_port
 from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
 from tests.kit.history.rows import files_in, rows_in
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.observed import observe, observed_servers, polled
 from tests.kit.waiting import eventually, running
 
 
@@ -55,12 +57,12 @@ def observer(
     *,
     listings: Listings | None = None,
     observed: ObserverMetrics | None = None,
-    **settings: float,
+    **settings: Any,
 ) -> Observer:
     return Observer(
         addr,
         history=HistoryConfig(directory=str(folder)),
-        settings=ObserverSettings(**{"poll_seconds": 0.02, "topics_seconds": 0.0} | settings),
+        settings=polled(**settings),
         version="0",
         clock=SystemClock(),
         metrics=Metrics(),
@@ -222,7 +224,7 @@ async def test_topics_are_walked_and_their_changes_recorded(tmp_path: Path) -> N
             await eventually(lambda: held() == 32)
             await register_broker(peer, "broker-a", 1, "New")
             await eventually(lambda: held() == 33)
-            found._settings = ObserverSettings(poll_seconds=0.02, topics_seconds=0.0)
+            found.apply(polled())
             await leave(peer, "broker-a", 1)
             await until_known(found)
             await register_broker(peer, "broker-a", 1)
@@ -336,9 +338,9 @@ async def test_print_without_a_name_server_fails_in_one_line(capsys: pytest.Capt
         (["--history", "h"], "--namesrv"),
         (["--namesrv", "a:1"], "give either --history DIR or --print"),
         (["--namesrv", "a:1", "--history", "h", "--print"], "give either --history DIR or --print"),
-        (["--namesrv", "http://a:1", "--history", "h"], "without a scheme, got 'http://a:1'"),
-        (["--namesrv", "a:1", "--history", "h", "--poll-seconds", "0"], "from 0.2 to 60, got '0'"),
-        (["--namesrv", "a:1", "--history", "h", "--topics-seconds", "nan"], "from 0 to 86400, got 'nan'"),
+        (["--namesrv", "http://a:1", "--history", "h"], "'http://a:1' must be host:port without a scheme"),
+        (["--namesrv", "a:1", "--history", "h", "--poll-seconds", "0"], "poll_seconds: 0.0 is not from 0.2 to 60"),
+        (["--namesrv", "a:1", "--history", "h", "--topics-seconds", "nan"], "nan is not from 0.0 to 86400.0"),
         ([f"--namesrv=a:{n}" for n in range(1, 18)] + ["--history", "h"], "at most 16"),
     ],
 )
@@ -350,8 +352,8 @@ def test_bad_usage_names_the_value(arguments: list[str], problem: str, capsys: p
 async def test_two_observers_write_into_one_folder_and_stop_with_0(tmp_path: Path) -> None:
     async with served() as first, served() as second:
         stop = asyncio.Event()
-        history, settings = HistoryConfig(directory=str(tmp_path)), ObserverSettings(poll_seconds=0.02)
-        running_command = asyncio.create_task(command.observe([first, second], history, settings, stop))
+        servers = observed_servers(tmp_path, polled(first, second))
+        running_command = asyncio.create_task(observe(servers, tmp_path, stop))
         await eventually(lambda: len(files_in(tmp_path)) == 2)
         stop.set()
         assert await running_command == 0
@@ -366,9 +368,7 @@ async def test_a_folder_that_another_observer_writes_is_refused_at_the_start(
         found = observer(addr, tmp_path)
         async with watched(found):
             await eventually(lambda: found._running is not None)
-            code = await command.observe(
-                [addr], HistoryConfig(directory=str(tmp_path)), ObserverSettings(), asyncio.Event()
-            )
+            code = await observe(observed_servers(tmp_path, polled(addr)), tmp_path, asyncio.Event())
     assert code == 1
     assert "writes the history of node" in caplog.text
 
@@ -382,7 +382,7 @@ async def test_metrics_show_each_server_and_which_brokers_one_of_them_misses(tmp
             await register_broker(peer, "broker-a", 1)
         await register_broker(at_one, "broker-b", 2)
         clock, listings, recorded = SystemClock(), Listings([one, two]), Metrics()
-        observed = ObserverMetrics(listings, recorded, clock=clock)
+        observed = ObserverMetrics(listings, RouteDifferences([one, two]), recorded, clock=clock)
 
         def sample(name: str, addr: str) -> float:
             return observed.registry.get_sample_value(f"pointsman_observe_{name}", {"name_server": addr}) or 0.0

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pointsman_namesrv.config import HistoryConfig, RemotingConfig
-from pointsman_namesrv.observe import __main__ as command
+from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.observe import observer as observing
-from pointsman_namesrv.observe.observer import ObserverSettings
-from pointsman_namesrv.observe.serving import ServingSettings
+from pointsman_namesrv.observe.observed_servers import ObservedServers
+from pointsman_namesrv.observe.observer_config import ObserverMonitoringConfig, ObserverServerConfig
 from tests.kit.broker.redis.process import free_port
 from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
 from tests.kit.ctl.command import Ended, running_ctl
 from tests.kit.http_answer import ask
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.observed import observe, observed_servers, polled
 from tests.kit.waiting import eventually, read_until
 
 
@@ -102,20 +103,21 @@ async def name_servers() -> AsyncIterator[Fleet]:
 
 
 @asynccontextmanager
-async def running_observer(fleet: Fleet, folder: Path) -> AsyncIterator[None]:
+async def running_observer(fleet: Fleet, folder: Path) -> AsyncIterator[ObservedServers]:
     stop = asyncio.Event()
+    servers = observed_servers(folder, polled(*fleet.addrs, poll_seconds=0.05, topics_seconds=0.2))
     task = asyncio.create_task(
-        command.observe(
-            fleet.addrs,
-            HistoryConfig(directory=str(folder)),
-            ObserverSettings(poll_seconds=0.05, topics_seconds=0.2),
+        observe(
+            servers,
+            folder,
             stop,
-            serving=ServingSettings(f"127.0.0.1:{fleet.port}", f"127.0.0.1:{fleet.pages}"),
+            server=ObserverServerConfig(f"127.0.0.1:{fleet.port}"),
+            monitoring=ObserverMonitoringConfig(f"127.0.0.1:{fleet.pages}"),
         )
     )
     try:
         await eventually(lambda: _accepts(fleet.pages))
-        yield
+        yield servers
     finally:
         stop.set()
         assert await task == 0
@@ -256,11 +258,13 @@ async def test_events_and_penalties_of_an_earlier_observer_are_read_back(tmp_pat
         async with running_observer(fleet, tmp_path):
             await fleet.until_listed(1, 1)
             document = await read_until(fleet.status, lambda document: document["gone"])
-            why = await fleet.ctl("-o", "json", "why", "broker-b")
+            why = await read_until(
+                lambda: fleet.ctl("-o", "json", "why", "broker-b"),
+                lambda ended: all(node["earlierRuns"] == "READ" for node in ended.document["nodes"]),
+            )
 
     assert [(each["brokerName"], each["outages"]) for each in document["gone"]] == [("broker-b", 1)]
     for node in why.document["nodes"]:
-        assert node["earlierRuns"] == "READ"
         assert [each["event"] for each in node["events"]][-3:] == ["EXPIRED", "NAMESRV_STOPPED", "NAMESRV_STARTED"]
         stopped = next(each for each in node["events"] if each["event"] == "NAMESRV_STOPPED")
         assert "problem" not in stopped["detail"], "the observer stopped, and not the name server"
@@ -356,3 +360,33 @@ async def test_pages_are_refused_beyond_loopback_and_for_another_host(tmp_path: 
         posted = await ask(fleet.pages, "/v1/status", "POST")
     assert other_host.error[:2] == (403, "OTHER_HOST")
     assert posted.status == 405
+
+
+async def test_pages_and_commands_follow_a_list_of_name_servers_that_changes(tmp_path: Path) -> None:
+    async with name_servers() as fleet:
+        first, second = fleet.addrs
+        await add(fleet.peers[0], "broker-a", 1)
+        await add(fleet.peers[1], "broker-b", 2)
+        both = polled(first, second, poll_seconds=0.05, topics_seconds=0.2)
+        fleet.addrs = [first]
+        async with running_observer(fleet, tmp_path) as servers:
+            await read_until(
+                fleet.status, lambda document: [each["brokers"] for each in document["nameServers"]] == [1]
+            )
+            servers.apply(both)
+            await fleet.until_listed(1, 1)
+            listed = await fleet.ctl("-o", "json", "brokers")
+            past = await read_until(
+                lambda: fleet.ctl("-o", "json", "events", "--since", "1h"), lambda ended: second in ended.out
+            )
+            servers.apply(replace(both, name_servers=(second,)))
+            await read_until(fleet.status, lambda document: len(document["nameServers"]) == 1)
+            left = await fleet.ctl("-o", "json", "brokers")
+            page = (await ask(fleet.pages, "/")).body.decode()
+
+    assert [node["addr"] for node in listed.document["nodes"]] == [
+        f"{fleet.observer}/{addr}" for addr in both.name_servers
+    ]
+    assert past.code == 0
+    assert [node["addr"] for node in left.document["nodes"]] == [f"{fleet.observer}/{second}"]
+    assert re.search("broker-a.*GONE", re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", page)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from pointsman.rocketmq.bodies import BadBodyError, read_json
 from pointsman_namesrv.core.model import Position, QueueConfig
 from pointsman_namesrv.observe import fleet_view
 from pointsman_namesrv.observe.fleet_view import Listed, read_cluster_info, read_route, read_topic_list
+from pointsman_namesrv.observe.route_differences import ABSENT
 from tests.kit.broker.rocketmq.frames import frames, response
 
 
@@ -90,7 +92,7 @@ def test_more_brokers_than_the_bound_are_an_error(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", ["105_consumer533_r0", "105_consumer497_r0", "105_mqadmin533_r0"])
 def test_a_real_route_is_read(name: str) -> None:
-    assert list(read_route(recorded(name)))
+    assert read_route(recorded(name)).queues
 
 
 def test_unreadable_parts_of_a_route_are_skipped() -> None:
@@ -99,9 +101,62 @@ def test_unreadable_parts_of_a_route_are_skipped() -> None:
         "brokerDatas": [{"brokerName": "a", "cluster": "c"}],
         "queueDatas": [queues, {**queues, "perm": "6"}, {**queues, "brokerName": "unknown"}, 7],
     }
-    assert list(read_route(json.dumps(route).encode())) == [("c", "a", QueueConfig(4, 8, 6, 0))]
+    assert read_route(json.dumps(route).encode()).queues == [("c", "a", QueueConfig(4, 8, 6, 0))]
     with pytest.raises(BadBodyError):
-        list(read_route(b"{}"))
+        read_route(b"{}")
+
+
+def a_route(**changes: Any) -> dict[str, Any]:
+    """Two brokers, one with a slave."""
+    return {
+        "brokerDatas": [
+            {"brokerName": "a", "cluster": "c", "brokerAddrs": {"0": "10.0.0.1:1", "1": "10.0.0.2:1"}},
+            {"brokerName": "b", "cluster": "c", "brokerAddrs": {"0": "10.0.0.3:1"}},
+        ],
+        "queueDatas": [
+            {"brokerName": name, "readQueueNums": 4, "writeQueueNums": 8, "perm": 6, "topicSysFlag": 0}
+            for name in ("a", "b")
+        ],
+        **changes,
+    }
+
+
+def digest(route: dict[str, Any]) -> int:
+    return read_route(json.dumps(route).encode()).digest
+
+
+def test_routes_are_equal_when_they_mean_the_same_whatever_the_order_and_the_rest() -> None:
+    shuffled = {name: list(reversed(entries)) for name, entries in a_route().items()}
+    shuffled["brokerDatas"][1]["brokerAddrs"] = {"1": "10.0.0.2:1", "0": "10.0.0.1:1"}
+    assert digest(shuffled) == digest(a_route(filterServerTable={"x": ["y"]}, orderTopicConf="a:4"))
+
+
+@pytest.mark.parametrize(
+    ("table", "field", "value"),
+    [
+        ("brokerDatas", "brokerName", "z"),
+        ("brokerDatas", "cluster", "z"),
+        ("brokerDatas", "brokerAddrs", {"0": "10.0.0.9:1", "1": "10.0.0.2:1"}),
+        ("brokerDatas", "brokerAddrs", {"0": "10.0.0.1:1"}),
+        ("queueDatas", "readQueueNums", 5),
+        ("queueDatas", "writeQueueNums", 5),
+        ("queueDatas", "perm", 4),
+        ("queueDatas", "topicSysFlag", 1),
+    ],
+)
+def test_what_a_client_would_notice_makes_another_route(table: str, field: str, value: object) -> None:
+    route = a_route()
+    route[table][0][field] = value
+    assert digest(route) != digest(a_route())
+
+
+def test_a_route_of_any_size_is_not_parsed() -> None:
+    with pytest.raises(BadBodyError, match="at most 100000 are read"):
+        read_route(b'{"brokerDatas":[' + b"{}," * 60_000 + b"{}]}")
+
+
+def test_a_route_without_a_broker_is_none() -> None:
+    assert digest(a_route(brokerDatas=[], queueDatas=[])) == ABSENT
 
 
 def test_a_topic_list() -> None:

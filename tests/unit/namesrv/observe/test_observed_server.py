@@ -9,7 +9,7 @@ from pointsman_namesrv.observe.observed_server import ObservedServer, ObservedUn
 
 
 def test_it_is_away_until_its_first_watch_and_after_its_last() -> None:
-    server = ObservedServer("ns1:9876", now=0.0)
+    server = ObservedServer("ns1:9876", boot=1, now=0.0)
     assert (server.is_watched, server.lifecycle.state) == (False, NodeState.WARMING)
     assert server.away(now=3.0) == (3.0, "it has not responded yet")
 
@@ -27,7 +27,7 @@ def test_it_is_away_until_its_first_watch_and_after_its_last() -> None:
 
 @pytest.mark.parametrize(("is_on", "why"), [(True, "has not ended; retry later"), (False, "--topics-seconds is 0")])
 def test_without_a_walk_over_its_topics_none_is_called_unknown(is_on: bool, why: str) -> None:
-    server = ObservedServer("ns1:9876", now=0.0, collects_topics=is_on)
+    server = ObservedServer("ns1:9876", boot=1, now=0.0, collects_topics=is_on)
     with pytest.raises(ObservedUnreachable):
         server.refuse_unless_walked(now=0.0)
     server.begin(now=1.0)

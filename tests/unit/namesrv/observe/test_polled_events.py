@@ -183,6 +183,12 @@ def test_a_slow_poll_is_not_a_pause() -> None:
     assert watch.answered(view(A), now=100) == []
 
 
+def test_a_changed_interval_applies_to_pauses() -> None:
+    watch = begun(A)
+    watch.polled_every(60)
+    assert watch.answered(view(A), now=100) == []
+
+
 def test_checkpoints_have_the_time_since_which_a_broker_is_listed() -> None:
     watch = begun(A)
     watch.answered(view(A, B), now=10)
