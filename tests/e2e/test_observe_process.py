@@ -13,12 +13,13 @@ import pytest
 
 from pointsman_namesrv.config import RemotingConfig
 from tests.kit.broker.redis.process import free_port
-from tests.kit.broker.rocketmq.frames import register
+from tests.kit.broker.rocketmq.frames import broker_ext, register
 from tests.kit.broker.rocketmq.peer import remoting_peer
 from tests.kit.history.rows import files_in, rows_in
 from tests.kit.http_answer import ask
 from tests.kit.name_server.in_process import running_name_server
 from tests.kit.name_server.observed import scripted_fleet
+from tests.kit.report.browser import browser, complaints, fits_width, set_width
 from tests.kit.waiting import eventually, read_until
 
 pytestmark = pytest.mark.e2e
@@ -117,3 +118,45 @@ async def test_sighup_applies_list_and_level_and_names_what_needs_a_restart(tmp_
                 process.kill()
                 await process.wait()
     assert {row["node"] for row in rows_in(tmp_path / "history")} == {one.addr, two.addr}
+
+
+async def test_the_fleet_has_a_column_for_each_name_server_in_a_browser(tmp_path: Path) -> None:
+    async with (
+        running_name_server(remoting=RemotingConfig(listen="127.0.0.1:0")) as one,
+        running_name_server(remoting=RemotingConfig(listen="127.0.0.1:0")) as two,
+        remoting_peer(one.remoting_addr) as at_one,
+        remoting_peer(two.remoting_addr) as at_two,
+    ):
+        for peer in (at_one, at_two):
+            peer.send(register())
+            assert (await peer.answer()).code == 0
+        port = free_port()
+        servers = ("--namesrv", one.remoting_addr, "--namesrv", two.remoting_addr)
+        options = (*servers, "--history", tmp_path / "history", "--monitoring", f"127.0.0.1:{port}")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "pointsman_namesrv.observe", *options, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            await eventually(lambda: len(files_in(tmp_path / "history")) == 2)
+            await read_until(lambda: ask(port, "/v1/status"), lambda answer: answer.document["states"] == {"UP": 1})
+            with browser(tmp_path / "profile") as page:
+
+                async def shows(part: str) -> None:
+                    await read_until(
+                        lambda: asyncio.to_thread(page.execute_script, "return document.body.innerText"),
+                        lambda text: part in str(text),
+                    )
+
+                await asyncio.to_thread(page.get, f"http://127.0.0.1:{port}/")
+                await asyncio.to_thread(page.execute_script, "window.loadedOnce = true")
+                await shows("The broker is UP")
+                await shows(f"At {two.remoting_addr}")
+                assert (await at_two.ask(104, broker_ext())).code == 0
+                await shows("MISSING")
+                assert page.execute_script("return window.loadedOnce") is True, "without a reload"
+                set_width(page, 500)
+                assert fits_width(page, 500)
+                assert complaints(page) == []
+        finally:
+            process.kill()
+            await process.wait()

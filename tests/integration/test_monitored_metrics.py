@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import urllib.request
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +14,17 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_agent.config import OffsetsSection, RpcSection
 from pointsman_client.prometheus import PrometheusMetrics
+from pointsman_namesrv.config import HistoryConfig
+from pointsman_namesrv.observe.__main__ import observe
+from pointsman_namesrv.observe.observer import ObserverSettings
+from pointsman_namesrv.observe.serving import ServingSettings
 from tests.kit.agent.in_process import agent_config, running_agent
 from tests.kit.broker.redis.process import free_port
 from tests.kit.certificates import Authority
 from tests.kit.name_server.in_process import running_name_server
 from tests.kit.operations.monitoring_kit import DASHBOARDS, RULES, RULES_TEST, named_metrics
 from tests.kit.tls_peers import tls_config
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, read_until
 
 OF_THE_REPORT = Path(__file__).parents[2] / "spark_jobs" / "pointsman_report" / "report" / "output.py"
 
@@ -37,6 +42,25 @@ async def scraped(port: int) -> set[str]:
     return set(re.findall(r"^# TYPE (\S+)", await asyncio.to_thread(get), re.MULTILINE))
 
 
+async def scraped_of_an_observer(folder: Path) -> set[str]:
+    """Of a name server that does not respond: each metric has a type without a sample."""
+    stop, port = asyncio.Event(), free_port()
+    serving = ServingSettings(monitoring_listen=f"127.0.0.1:{port}")
+    history, addr = HistoryConfig(directory=str(folder)), f"127.0.0.1:{free_port()}"
+    running = asyncio.create_task(observe([addr], history, ObserverSettings(), stop, serving=serving))
+    found = set[str]()
+
+    async def is_scraped() -> bool:
+        with suppress(OSError):  # it starts
+            found.update(await scraped(port))
+        return bool(found)
+
+    await read_until(is_scraped)
+    stop.set()
+    assert await running == 0
+    return found
+
+
 async def test_each_metric_that_an_alert_or_a_dashboard_names_is_scraped(tmp_path: Path) -> None:
     """With TLS and roles on, whose metrics are not made without. The agent is not registered: it has no certificate."""
     tls = tls_config(Authority(tmp_path).issue("server"))
@@ -49,6 +73,7 @@ async def test_each_metric_that_an_alert_or_a_dashboard_names_is_scraped(tmp_pat
             # Its metrics are made with its parts, while it starts; those of the queues last.
             await eventually(lambda: hasattr(agent.agent, "parts"))
             found = await scraped(server.monitoring_port) | await scraped(int(monitoring.listen.rpartition(":")[2]))
+    found |= await scraped_of_an_observer(tmp_path / "observed")
     client = CollectorRegistry()
     PrometheusMetrics(client)
     found |= {f"{each.name}_total" if each.type == "counter" else each.name for each in client.collect()}

@@ -59,5 +59,5 @@ def _filled_in(expression: str) -> str:
 
 def named_metrics(text: str) -> set[str]:
     """Return the metrics of the programs and of their processes that a text names."""
-    found = set(re.findall(r"\b(?:pointsman_(?:namesrv|agent|client|report)|process)_[a-z_]+\b", text))
+    found = set(re.findall(r"\b(?:pointsman_(?:namesrv|agent|client|report|observe)|process)_[a-z_]+\b", text))
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in found}

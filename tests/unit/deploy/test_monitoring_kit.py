@@ -25,7 +25,15 @@ from tests.kit.operations.monitoring_kit import (
 )
 
 SECTIONS = {
-    "pointsman": ["Overview", "Liveness", "Routes and watches", "RPC and remoting", "Process", "History"],
+    "pointsman": [
+        "Overview",
+        "Liveness",
+        "Routes and watches",
+        "RPC and remoting",
+        "Process",
+        "History",
+        "Observed name servers",
+    ],
     "pointsman-groups": ["Overview", "Groups", "Queues", "Consumers", "Producers"],
 }
 of_each_dashboard = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=[each["uid"] for each in DASHBOARDS])

@@ -390,3 +390,34 @@ async def test_pages_and_commands_follow_a_list_of_name_servers_that_changes(tmp
     assert past.code == 0
     assert [node["addr"] for node in left.document["nodes"]] == [f"{fleet.observer}/{second}"]
     assert re.search("broker-a.*GONE", re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", page)))
+
+
+async def test_metrics_count_the_fleet_its_departures_and_the_highest_penalties(tmp_path: Path) -> None:
+    async with observed_fleet(tmp_path) as fleet:
+
+        async def until_sampled(*lines: str) -> None:
+            def has_all(text: str) -> bool:
+                return all(f"pointsman_observe_{line}\n" in text for line in lines)
+
+            async def read() -> str:
+                return (await ask(fleet.pages, "/metrics")).body.decode()
+
+            await read_until(read, has_all)
+
+        for peer in fleet.peers:
+            await add(peer, "broker-a", 1)
+            await add(peer, "broker-b", 2)
+        await add(fleet.peers[0], "broker-c", 3)
+        in_cluster = 'fleet_brokers{{cluster="DefaultCluster",state="{}"}} {}'.format
+        await until_sampled(in_cluster("up", 2.0), in_cluster("missing", 1.0), "fleet_departures_total 0.0")
+        for peer in fleet.peers:
+            await remove(peer, "broker-b", 2)
+        await until_sampled(
+            in_cluster("up", 1.0), in_cluster("gone", 1.0), "fleet_departures_total 1.0", "fleet_returns_total 0.0"
+        )
+        for peer in fleet.peers:
+            await add(peer, "broker-b", 2)
+        await until_sampled(in_cluster("up", 2.0), "fleet_returns_total 1.0", "flapping_brokers 0.0")
+        text = (await ask(fleet.pages, "/metrics")).body.decode()
+        penalty = 'pointsman_observe_flap_penalty{broker_id="0",broker_name="broker-b",cluster="DefaultCluster"} '
+        assert 900 < float(text.partition(penalty)[2].partition("\n")[0]) <= 1_000
