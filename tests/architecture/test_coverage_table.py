@@ -12,6 +12,7 @@ import click
 
 import pointsman_agent.__main__
 import pointsman_namesrv.__main__
+import pointsman_namesrv.observe.__main__
 import pointsman_report.cli
 from pointsman_ctl.command_line import TASKS, cli
 
@@ -53,7 +54,11 @@ def words_of(command: click.Command) -> Iterator[str]:
 
 
 def commands() -> set[str]:
-    daemons = (pointsman_namesrv.__main__.DAEMON, pointsman_agent.__main__.DAEMON)
+    daemons = (
+        pointsman_namesrv.__main__.DAEMON,
+        pointsman_namesrv.observe.__main__.DAEMON,
+        pointsman_agent.__main__.DAEMON,
+    )
     typed = [words for daemon in daemons for words in words_of(daemon.command())]
     typed += [f"pointsman-report {name}" for name in pointsman_report.cli.cli.commands]
     return {f"`{each}`" for each in [*typed, *(f"pointsmanctl {name}" for name in cli.commands)]}

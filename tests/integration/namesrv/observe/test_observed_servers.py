@@ -48,6 +48,11 @@ def is_watched(servers: ObservedServers, addr: str) -> bool:
     return listing is not None and listing.brokers is not None
 
 
+def recorded_topics(folder: Path) -> set[str]:
+    """Return the brokers whose topics are in the history."""
+    return {row["broker_name"] for row in rows_in(folder) if row["event"] == "TOPICS"}
+
+
 # --- routes -------------------------------------------------------------------------------------------------------
 
 
@@ -113,6 +118,16 @@ async def test_a_broker_with_unknown_topics_begins_the_next_walk(tmp_path: Path)
         await eventually(lambda: [row["event"] for row in rows_in(tmp_path)].count("TOPICS") == 1)
         fleet.holds("V", "b")
         await eventually(lambda: [row["event"] for row in rows_in(tmp_path)].count("TOPICS") == 2)
+
+
+async def test_a_broker_that_arrives_during_a_walk_begins_another(tmp_path: Path) -> None:
+    topics = [f"T{number}" for number in range(20)]
+    async with scripted_fleet(*topics) as fleet:
+        settings = polled(fleet.addr, topics_seconds=3_600.0, topic_requests_per_second=20.0)
+        async with observing(tmp_path, settings):
+            await eventually(lambda: len(fleet.topics_asked()) > 2)
+            fleet.holds("V", "b")
+            await eventually(lambda: recorded_topics(tmp_path) == {"a", "b"})
 
 
 async def test_walks_that_are_turned_off_leave_no_difference_behind(tmp_path: Path) -> None:
