@@ -211,6 +211,7 @@ class NameServerClient:
             arrange=self._arrange,
             clock=self._clock,
             rng=self._rng,
+            hook=self._hook,
             longest_call_seconds=self._options.lookup_timeout_seconds,
         )
 

@@ -15,6 +15,7 @@ from pointsman.name_servers.list_follower import NameServerFollower
 from pointsman_client.aio import Wakeup, done_within
 from pointsman_client.core.name_server_choice import NameServerChoice
 from pointsman_client.errors import NameServerFailedError
+from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ports.route_source import RouteSource
 
 REFRESH_SECONDS = 30.0
@@ -39,6 +40,7 @@ class NameServerList:
         arrange: Callable[[list[str]], None],
         clock: Clock,
         rng: random.Random,
+        hook: MetricsHook,
         longest_call_seconds: float,
     ) -> None:
         """``arrange`` sorts or shuffles the servers of a new list.
@@ -52,6 +54,7 @@ class NameServerList:
         self._scheme = scheme
         self._arrange = arrange
         self._clock = clock
+        self._hook = hook
         self._longest_call_seconds = longest_call_seconds
         self._removed: dict[str, float] = {}
         """Servers whose connection is to be closed, and when. Those listed again are skipped then."""
@@ -82,6 +85,7 @@ class NameServerList:
 
     def on_read(self, problem: str) -> None:
         """See :class:`~pointsman.name_servers.NameServerListUser`."""
+        self._hook.name_server_list_read(result="failed" if problem else "ok")
 
     async def first(self, seconds: float) -> None:
         """Wait until a list was read, at most this long; raise :class:`NameServerFailedError` if none was."""

@@ -12,18 +12,22 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from pointsman.manual_clock import ManualClock
 from pointsman.name_servers import list_sources
 from pointsman.name_servers.list_follower import RETRY_SECONDS
 from pointsman.names import ROCKETMQ_SCHEME
 from pointsman_client import (
+    AccessKey,
     Credentials,
     InvalidOptionError,
+    MetricsHook,
     NameServerClient,
     NameServersUnavailableError,
     sync,
 )
+from pointsman_client.prometheus import PrometheusMetrics
 from pointsman_client.routes import name_server_list
 from pointsman_client.routes.name_server_list import JITTER, REFRESH_SECONDS
 from pointsman_namesrv.config import AddressServerConfig
@@ -53,6 +57,16 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(name_server_list, "REFRESH_SECONDS", 0.05)
 
 
+class Reads(MetricsHook):
+    """The result of each read that ended."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    def name_server_list_read(self, *, result: str) -> None:
+        self.ended.append(result)
+
+
 @asynccontextmanager
 async def two_servers() -> AsyncIterator[tuple[ScriptedRouteServer, ScriptedRouteServer]]:
     """Name servers with different routes of the topic."""
@@ -64,6 +78,10 @@ async def two_servers() -> AsyncIterator[tuple[ScriptedRouteServer, ScriptedRout
 
 def listing(lists: ListServer, *servers: ScriptedRouteServer) -> None:
     lists.body = ";".join(server.addr for server in servers).encode()
+
+
+def counted(registry: CollectorRegistry, result: str) -> float | None:
+    return registry.get_sample_value("pointsman_client_name_server_list_reads_total", {"result": result})
 
 
 async def brokers(client: NameServerClient) -> set[str]:
@@ -78,6 +96,21 @@ async def test_a_first_lookup_waits_for_the_list_and_uses_its_servers(lists: Lis
         assert client.name_server_in_use == first.addr
         assert client.describe(TOPIC)["nameServers"] == [first.addr]
         assert not client.is_rocketmq
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_topic_that_is_iterated_over_before_there_is_a_list_is_watched_once_there_is_one(
+    lists: ListServer,
+) -> None:
+    lists.status, reads = 404, Reads()
+    async with two_servers() as (first, _), NameServerClient(lists.url, metrics_hook=reads) as client:
+        changes = client.route_changes(TOPIC)
+        await eventually(lambda: len(reads.ended) > 3, what="reads")
+        listing(lists, first)
+        lists.status = 200
+        change = await anext(changes)
+        assert change.new is not None
+        await eventually(lambda: first.open_watches == [{TOPIC}], what="a watch")
 
 
 @pytest.mark.usefixtures("often")
@@ -105,13 +138,14 @@ async def test_a_changed_list_moves_lookups_and_the_watch_and_closes_the_connect
 
 
 async def test_a_call_to_a_server_that_is_removed_ends_before_its_connection_is_closed(
-    clock: ManualClock, lists: ListServer, reads: list[str]
+    clock: ManualClock, lists: ListServer
 ) -> None:
+    reads = Reads()
     async with two_servers() as (first, second), cut_proxy(first.addr) as proxy:
         lists.body = proxy.addr.encode()
-        async with NameServerClient(lists.url, clock=clock, watch_routes=False) as client:
+        async with NameServerClient(lists.url, clock=clock, watch_routes=False, metrics_hook=reads) as client:
             await client.topic_route(TOPIC)
-            await eventually(lambda: reads, what="the first read")
+            await eventually(lambda: reads.ended, what="the first read")
             first.hang()
             calling = asyncio.create_task(brokers(client))
             await first.called(2)
@@ -125,35 +159,26 @@ async def test_a_call_to_a_server_that_is_removed_ends_before_its_connection_is_
             await eventually(lambda: not proxy.is_used, what="a closed connection")
 
 
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The problem of each read that ended; empty: none."""
-    ended: list[str] = []
-    monkeypatch.setattr(name_server_list.NameServerList, "on_read", lambda _, problem: ended.append(problem))
-    return ended
-
-
-async def test_the_list_is_read_every_30_s_or_up_to_a_tenth_earlier(
-    clock: ManualClock, lists: ListServer, reads: list[str]
-) -> None:
-    async with NameServerClient(lists.url, clock=clock):
+async def test_the_list_is_read_every_30_s_or_up_to_a_tenth_earlier(clock: ManualClock, lists: ListServer) -> None:
+    reads = Reads()
+    async with NameServerClient(lists.url, clock=clock, metrics_hook=reads):
         for times in (1, 2, 3):
-            await eventually(lambda: len(reads) == times, what="the read")  # noqa: B023
+            await eventually(lambda: len(reads.ended) == times, what="the read")  # noqa: B023
             await clock.advance(REFRESH_SECONDS * (1 - JITTER) - 0.1)
             assert len(lists.asked) == times
             await clock.advance(REFRESH_SECONDS * JITTER + 0.1)
-    assert set(reads) == {""}
+    assert set(reads.ended) == {"ok"}
 
 
 async def test_without_a_list_a_lookup_fails_in_time_with_the_reason_and_a_later_list_is_used(
-    clock: ManualClock, lists: ListServer, reads: list[str]
+    clock: ManualClock, lists: ListServer
 ) -> None:
-    lists.status = 404
-    async with two_servers() as (first, _), NameServerClient(lists.url, clock=clock) as client:
-        await eventually(lambda: reads, what="the first read")
+    lists.status, reads = 404, Reads()
+    async with two_servers() as (first, _), NameServerClient(lists.url, clock=clock, metrics_hook=reads) as client:
+        await eventually(lambda: reads.ended, what="the first read")
         looking = asyncio.create_task(client.topic_route(TOPIC))
         await clock.advance(RETRY_SECONDS)
-        await eventually(lambda: len(reads) == 2, what="the second read")
+        await eventually(lambda: len(reads.ended) == 2, what="the second read")
         await clock.advance(CALL_SECONDS - RETRY_SECONDS - 0.1)
         assert not looking.done()
         await clock.advance(0.2)
@@ -191,9 +216,10 @@ async def test_what_is_not_a_list_changes_nothing_and_is_logged_once(
     body: bytes,
     problem: str,
 ) -> None:
+    registry = CollectorRegistry()
     async with two_servers() as (first, _):
         listing(lists, first)
-        async with NameServerClient(lists.url) as client:
+        async with NameServerClient(lists.url, metrics_hook=PrometheusMetrics(registry)) as client:
             await client.topic_route(TOPIC)
             lists.status, lists.body, lists.location = status, body, lists.url
             with caplog.at_level(logging.WARNING):
@@ -203,6 +229,8 @@ async def test_what_is_not_a_list_changes_nothing_and_is_logged_once(
             assert client.name_servers == (first.addr,)
             assert await brokers(client) == {"first"}
             text = [record.getMessage() for record in caplog.records if "list cannot be read" in record.getMessage()]
+            assert (counted(registry, "ok") or 0) >= 1
+            assert (counted(registry, "failed") or 0) >= 2
             assert len(text) == 1
             assert text[0].startswith(f"name server list cannot be read; {first.addr} stays in use: {lists.url}: ")
 
@@ -278,6 +306,7 @@ def test_with_a_token_a_list_in_plaintext_is_refused_unless_the_name_servers_are
         sync.NameServerClient(lists.url, credentials=plain)
     NameServerClient(lists.url.replace("http", "https"), credentials=plain)
     NameServerClient(lists.url, credentials=Credentials(token_file=str(token), ca=str(authority.file)))
+    NameServerClient(f"rocketmq+{lists.url}", rocketmq_access_key=AccessKey("ann", "s3cret"))
 
 
 @pytest.mark.parametrize("kind", ["", "rocketmq+"])
