@@ -91,9 +91,6 @@ async def test_no_message_is_lost_and_a_second_delivery_has_a_missed_lease(tmp_p
 
         async def lags() -> list[object]:
             made = await ctl("--namesrv", server.addr, "-o", "json", "offsets", "show", "billing")
-            found = [each for each in made.document["offsets"] if each["lag"]]
-            print(found, flush=True)
-            await asyncio.sleep(1.0)
-            return found
+            return [each for each in made.document["offsets"] if each["lag"]]
 
-        await read_until(lags, lambda found: not found, seconds=60.0)
+        await read_until(lags, lambda found: not found, seconds=PATIENCE_SECONDS)

@@ -340,3 +340,11 @@ async def test_the_progress_is_sent_again_to_an_agent_that_lost_it(setup: Setup)
     setup.group.offsets.clear()
     await setup.clock.advance(6)
     assert setup.group.offsets[Q0] == 3
+
+
+async def test_a_member_does_not_join_before_a_broker_has_responded(setup: Setup) -> None:
+    consumer = await setup.join_leasing("x")
+    setup.brokers.transport.take_down(addr_of("a"))
+    assert await received(consumer, setup) == ()
+    assert setup.group.members == {}
+    assert not consumer.health().is_ready
