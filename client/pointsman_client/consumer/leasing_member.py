@@ -215,11 +215,8 @@ class LeasingMember:
                 )
             except PointsmanError as error:
                 failures |= dict.fromkeys(queues, error)
-        wanted = {
-            queue: each.finished_offset
-            for queue, each in self._backlogs.items()
-            if queue not in failures and self._committed.get(queue) != each.finished_offset
-        }
+        # Also unchanged ones: the store sends them again to an agent that may have lost them.
+        wanted = {queue: each.finished_offset for queue, each in self._backlogs.items() if queue not in failures}
         failures |= await self._commit(wanted)
         self._note(failures)
 

@@ -16,7 +16,7 @@ def test_the_offset_after_an_entry_is_its_own_and_one(offset: int) -> None:
     assert offset_after(id_before(offset)) == offset
 
 
-def test_the_name_of_a_group_with_leases_is_no_groups_own_name() -> None:
+def test_the_name_of_a_group_with_leases_is_not_valid_for_a_group() -> None:
     assert lease_group("billing") == "pop:billing"
     assert name_problem(lease_group("billing"))
 

@@ -330,3 +330,21 @@ async def test_arguments_out_of_bounds_are_refused(setup: Setup) -> None:
         await consumer.receive(0)
     with pytest.raises(InvalidOptionError, match=r"^invisible_seconds = 1 must be from 10 to 43200 \(12 h\)"):
         await consumer.receive(1, 1)
+
+
+async def test_the_progress_is_sent_again_to_an_agent_that_lost_it(setup: Setup) -> None:
+    await setup.brokers.put(Q0, numbers(3))
+    consumer = await setup.join_leasing("x")
+    await consumer.ack(*await received(consumer, setup))
+    await setup.clock.advance(6)
+    setup.group.offsets.clear()
+    await setup.clock.advance(6)
+    assert setup.group.offsets[Q0] == 3
+
+
+async def test_a_member_does_not_join_before_a_broker_has_responded(setup: Setup) -> None:
+    consumer = await setup.join_leasing("x")
+    setup.brokers.transport.take_down(addr_of("a"))
+    assert await received(consumer, setup) == ()
+    assert setup.group.members == {}
+    assert not consumer.health().is_ready

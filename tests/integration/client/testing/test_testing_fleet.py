@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from pointsman_client import NameServerClient
-from pointsman_client.errors import InvalidOptionError, TopicNotFoundError
+from pointsman_client import Message, NameServerClient
+from pointsman_client.errors import InvalidOptionError, LeaseExpiredError, TopicNotFoundError
+from pointsman_client.sync import Producer, SimpleConsumer
 from pointsman_client.testing import FleetProcessError, TestFleet
 
 USUAL_START_SECONDS = 1.2
@@ -136,3 +137,20 @@ def test_a_program_that_crashes_is_an_error_with_its_last_output(fleet: TestFlee
         fleet.add_broker("dies-a", topics={"dies": 1}, zone="z" * 1_025)
     assert (fleet.brokers, fleet.pids) == before
     fleet.add_broker("dies-a", topics={"dies": 1})
+
+
+def test_a_lease_of_a_message_ends_in_the_fleets_time(fleet: TestFleet) -> None:
+    fleet.add_broker("lease-a", topics={"leased": 2}, cluster="lease")
+    brokers: dict[str, Any] = {"transport": fleet.transport, "clock": fleet.clock}
+    with (
+        Producer(fleet.name_servers, **brokers) as producer,
+        SimpleConsumer(fleet.name_servers, group="leasing", subscriptions="leased", **brokers) as consumer,
+    ):
+        producer.send(Message("leased", b"a"))
+        (first,) = consumer.receive(1, 30.0)
+        fleet.advance(31)
+        (again,) = consumer.receive(1, 30.0)
+        assert (first.reconsume_times, again.reconsume_times) == (0, 1)
+        with pytest.raises(LeaseExpiredError):
+            consumer.ack(first)
+        consumer.ack(again)

@@ -15,6 +15,7 @@ from pointsman_client.core.lease import GroupBacklog, Lease, LeasedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerRefusedError, BrokerTimeoutError, BrokerUnreachableError, ResponseCode
 from pointsman_client.ports.leases import LeasesMessages, PoppedMessages
+from pointsman_client.ports.transport import Reader
 from tests.kit.broker.under_test import QUEUE, READER, BrokersUnderTest, MemoryBrokers, RedisBrokers, outgoing
 from tests.kit.waiting import read_until
 
@@ -124,11 +125,27 @@ async def test_a_queue_that_the_group_has_not_begun_is_named(group: Group) -> No
     assert bodies(await group.pop()) == ["a"]
 
 
-async def test_a_group_begins_where_it_is_told_and_only_once(group: Group) -> None:
+async def test_a_group_begins_at_the_given_offset_and_only_once(group: Group) -> None:
     await group.send("a", "b", "c")
     await group.begin(1)
     await group.begin(0)
     assert bodies(await group.pop()) == ["b", "c"]
+
+
+async def test_each_group_gets_every_message(group: Group) -> None:
+    await group.send("a", "b")
+    for name in (GROUP, "shipping"):
+        await group.transport.begin_group(group.addr, QUEUE, 0, group=name, timeout_seconds=TIMEOUT_SECONDS)
+        popped = await group.transport.pop(
+            group.addr,
+            [QUEUE],
+            reader=Reader(name),
+            max_messages=9,
+            invisible_seconds=LONG_SECONDS,
+            is_ordered=False,
+            timeout_seconds=TIMEOUT_SECONDS,
+        )
+        assert bodies(popped) == ["a", "b"]
 
 
 async def test_a_queue_can_be_begun_before_its_first_message(group: Group) -> None:

@@ -54,6 +54,15 @@ async def test_the_longest_lease_begins_with_an_idle_time_of_nothing(brokers: Re
     assert int((await pending(brokers, group.addr))[2]) < 60_000
 
 
+async def test_a_destroyed_group_leases_nothing_any_longer(brokers: RedisBrokers) -> None:
+    group = Group(brokers, await brokers.add())
+    await group.send("a")
+    await group.begin()
+    assert await group.backlog() is not None
+    assert await brokers.server(group.addr).command("XGROUP", "DESTROY", KEY, NAME) == ":1"
+    assert await group.backlog() is None
+
+
 def documented_acl() -> list[str]:
     """Keys and commands of the user in docs/security.md."""
     text = SECURITY_PAGE.read_text(encoding="utf-8")
