@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         NameServerFailedError,
         NameServersUnavailableError,
         NoBrokerUpError,
+        NoReplyError,
         NotFoundError,
         NoWritableQueueError,
         OffsetBeyondEndError,
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
         OutboxFullError,
         PointsmanError,
         QueueUnavailableError,
+        RequesterGoneError,
         RequestRejectedError,
         ResponseCode,
         SendError,
@@ -160,6 +162,7 @@ __all__ = [
     "NameServerFailedError",
     "NameServersUnavailableError",
     "NoBrokerUpError",
+    "NoReplyError",
     "NoWritableQueueError",
     "NotFoundError",
     "OffsetBeyondEndError",
@@ -184,6 +187,7 @@ __all__ = [
     "ReceivedMessage",
     "Reject",
     "RequestRejectedError",
+    "RequesterGoneError",
     "ResponseCode",
     "Revision",
     "RoomByNameOrZone",
@@ -242,11 +246,11 @@ _NAMES_OF = {
         "BrokerRefusedError BrokerTimeoutError BrokerUnreachableError CallTimeoutError ClientClosedError "
         "ClientNotStartedError ClientStateError ClusterNotFoundError FailedTry ForkedError InvalidAddressError "
         "InvalidInputError InvalidMessageError InvalidNameError InvalidOptionError MessageTooLargeError "
-        "NameServerFailedError NameServersUnavailableError NoBrokerUpError NotFoundError NoWritableQueueError "
-        "OffsetBeyondEndError OffsetFileError OffsetResetError OrderTopicConfError OutboxFailedError OutboxFullError "
-        "PointsmanError "
-        "QueueUnavailableError RequestRejectedError ResponseCode SendError SendFailedError TooManyInFlightError "
-        "TopicNotFoundError UnreadableMessageError WrongEventLoopError"
+        "NameServerFailedError NameServersUnavailableError NoBrokerUpError NoReplyError NotFoundError "
+        "NoWritableQueueError OffsetBeyondEndError OffsetFileError OffsetResetError OrderTopicConfError "
+        "OutboxFailedError OutboxFullError PointsmanError QueueUnavailableError RequesterGoneError "
+        "RequestRejectedError ResponseCode SendError SendFailedError TooManyInFlightError TopicNotFoundError "
+        "UnreadableMessageError WrongEventLoopError"
     ),
     "pointsman_client.metrics_hook": "MetricsHook",
     "pointsman_client.ports.transport": "PulledMessages Reader SendReceipt SendsBack Transport",

@@ -1,4 +1,4 @@
-"""Client ids, by which brokers, agents and operators tell the members of a group apart."""
+"""Client ids, which distinguish the members of a group."""
 
 from __future__ import annotations
 

@@ -21,11 +21,12 @@
     │   ├── BrokerUnreachableError         no connection
     │   ├── BrokerTimeoutError             no response in time
     │   ├── BrokerRefusedError             it rejected the request, with a response code
+    │   ├── RequesterGoneError             the producer that awaits a reply is not connected to it
     │   ├── OffsetBeyondEndError           the queue ends before the offset
     │   └── UnreadableMessageError         a message in a queue cannot be read
     └── SendError                          a message was not sent: SendFailedError, NoWritableQueueError,
                                            NoBrokerUpError, QueueUnavailableError, OutboxFullError, OutboxFailedError,
-                                           TooManyInFlightError
+                                           TooManyInFlightError, NoReplyError
 
 Attributes hold the facts from which the message is built. ``retriable``: the same call may succeed later.
 ``refresh_route``: a newer route may help.
@@ -363,6 +364,13 @@ class BrokerTimeoutError(BrokerError):
     refresh_route = True
 
 
+class RequesterGoneError(BrokerError):
+    """The producer that sent a request is not connected to this broker, so it cannot have the reply from it."""
+
+    code = "REQUESTER_GONE"
+    retriable = True
+
+
 class ResponseCode(IntEnum):
     """Reasons of a rejection, with RocketMQ's numbers (``ResponseCode``)."""
 
@@ -544,6 +552,19 @@ class OutboxFailedError(SendError):
         super().__init__(f"outbox {path}: {why}")
         self.path = path
         self.why = why
+
+
+class NoReplyError(SendError):
+    """A request was sent, and no reply came in time."""
+
+    code = "NO_REPLY"
+    retriable = True
+
+    def __init__(self, topic: str, message_id: str, seconds: float) -> None:
+        super().__init__(f"no reply to message {message_id} of {topic} within {seconds:.3g} s")
+        self.topic = topic
+        self.message_id = message_id
+        self.seconds = seconds
 
 
 class TooManyInFlightError(SendError):

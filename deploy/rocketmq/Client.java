@@ -7,6 +7,7 @@ import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -15,6 +16,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * produce NAMESRV TOPIC GROUP COUNT MILLIS: sends one each MILLIS, again when that failed, 20 failures in total;
  *   ends earlier where there is a file "stop" in its folder.
  * kinds NAMESRV TOPIC GROUP: sends a message with tag, keys and property, one that is compressed, and a batch.
+ * request NAMESRV TOPIC GROUP COUNT: sends requests, one after the other, and prints their replies.
+ * answer NAMESRV TOPIC GROUP: replies to each message with "re " and its body, until it is killed.
  * consume NAMESRV TOPIC GROUP [TAG|SQL92 EXPRESSION]: reads until it is killed.
  * NAMESRV is empty where an address server has the list of name servers.
  */
@@ -60,6 +63,25 @@ public class Client {
       p.shutdown();
       System.exit(0);
     }
+    if (a[0].equals("request")) {
+      DefaultMQProducer p = new DefaultMQProducer(a[3]);
+      p.setNamesrvAddr(a[1]);
+      p.setVipChannelEnabled(false);
+      p.start();
+      for (int i = 0; i < Integer.parseInt(a[4]); i++) {
+        Message reply = p.request(new Message(a[2], ("q" + i).getBytes(StandardCharsets.UTF_8)), 15000);
+        System.out.println("reply " + new String(reply.getBody(), StandardCharsets.UTF_8));
+      }
+      p.shutdown();
+      System.exit(0);
+    }
+    DefaultMQProducer replies = new DefaultMQProducer(a[3] + "-replies");
+    boolean answers = a[0].equals("answer");
+    if (answers) {
+      replies.setNamesrvAddr(a[1]);
+      replies.setVipChannelEnabled(false);
+      replies.start();
+    }
     DefaultMQPushConsumer c = new DefaultMQPushConsumer(a[3]);
     c.setNamesrvAddr(a[1].isEmpty() ? null : a[1]);
     c.setVipChannelEnabled(false);
@@ -73,6 +95,14 @@ public class Client {
         String start = new String(body, 0, Math.min(body.length, 20), StandardCharsets.UTF_8);
         System.out.println("got " + start + " tags=" + m.getTags() + " keys=" + m.getKeys()
             + " source=" + m.getUserProperty("source") + " size=" + body.length);
+        if (answers) {
+          try {
+            byte[] answer = ("re " + new String(body, StandardCharsets.UTF_8)).getBytes(StandardCharsets.UTF_8);
+            replies.send(MessageUtil.createReplyMessage(m, answer), 3000);
+          } catch (Exception e) {
+            System.out.println("failed " + e.toString().split("\n")[0]);
+          }
+        }
       });
       return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
     });

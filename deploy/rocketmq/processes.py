@@ -182,6 +182,14 @@ class Clients(ABC):
         """
         return self._client("consume", topic, *selector, group=group)
 
+    def requester(self, topic: str, count: int) -> Running:
+        """Start a Java producer of requests, which prints their replies."""
+        return self._client("request", topic, str(count))
+
+    def answerer(self, topic: str) -> Running:
+        """Start a Java consumer that replies to each message."""
+        return self._client("answer", topic)
+
     def _client(self, what: str, topic: str, *more: str, group: str = "") -> Running:
         self._clients += 1
         home = self._folder / f"client-{self._clients}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -59,11 +60,16 @@ class Brokers:
 
         first = ConsumeFrom.FIRST_OFFSET
         return PushConsumer(
-            self.addr, group=group, subscriptions={topic: expression}, listener=listener, consume_from=first
+            self.addr,
+            group=group,
+            subscriptions={topic: expression},
+            listener=listener,
+            consume_from=first,
+            pull_wait_seconds=0.5,
         )
 
 
-def started(jars: Jars, version: str, folder_of: pytest.TempPathFactory, **settings: str) -> Iterator[Brokers]:
+def started(jars: Jars, version: str, folder_of: pytest.TempPathFactory, **settings: Any) -> Iterator[Brokers]:
     folder = folder_of.mktemp("filters")
     with ExitStack() as stack:
         name_server = Pointsman(folder / "ns")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from pointsman.tag_expression import tag_problem
 from pointsman_client.core.checks import check_name
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.reply_address import ReplyAddress
 from pointsman_client.errors import InvalidMessageError, MessageTooLargeError
 
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
@@ -139,6 +140,8 @@ class ReceivedMessage(NamedTuple):
     """Of a dead letter: the last error of its listener."""
     offset_message_id: str = ""
     """RocketMQ's ``offsetMsgId``: the broker that stored it, and where in its commit log; empty on other brokers."""
+    reply_address: ReplyAddress | None = None
+    """Of a request: where its reply goes; None: no reply is awaited. See :meth:`Producer.reply`."""
 
     @property
     def topic(self) -> str:
@@ -183,7 +186,7 @@ class OutgoingMessage(NamedTuple):
     error: str = ""
     """Of a dead letter: the last error of its listener."""
     internal_properties: Mapping[str, str] = NO_PROPERTIES
-    """Properties by RocketMQ's names, which applications cannot set: of half messages."""
+    """Properties by RocketMQ's names, which applications cannot set: of half messages, requests, replies."""
 
 
 def _check_deliver_at(at: object) -> None:

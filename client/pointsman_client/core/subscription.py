@@ -22,6 +22,10 @@ class SqlFilter(str):
         """Whether it is the same condition; tags of the same text are none."""
         return isinstance(other, SqlFilter) and str(self) == str(other)
 
+    def __ne__(self, other: object) -> bool:
+        """See :meth:`__eq__`; a str compares itself otherwise."""
+        return not self == other
+
     def __hash__(self) -> int:
         """See :meth:`__eq__`."""
         return hash((SqlFilter, str(self)))
@@ -71,7 +75,7 @@ class Subscription:
 
     @property
     def is_sql(self) -> bool:
-        """Whether only brokers can tell what it selects."""
+        """Whether only brokers know what it selects."""
         return isinstance(self.expression, SqlFilter)
 
 

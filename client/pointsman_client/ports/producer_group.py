@@ -39,6 +39,17 @@ class ProducerGroup(Protocol):
         ...
 
 
+class RequestGroup(ProducerGroup, Protocol):
+    """The same for a producer that awaits replies, which brokers pass on to the connection of its client id."""
+
+    async def register(self, topics: Collection[str], *, timeout_seconds: float) -> None:
+        """Register at every master of these topics, too, and wait for it.
+
+        Raises the error of one of them if none accepts this producer.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerGroupRequest:
     """What a place in a producer group is built from."""
@@ -50,12 +61,14 @@ class ProducerGroupRequest:
     """The brokers of these topics may ask this producer."""
     on_check: Callable[[HalfMessage, ReadMessage], None]
     """Called when a broker asks how a transaction ended."""
+    on_reply: Callable[[ReceivedMessage], None] | None = None
+    """Called with each reply to this producer, which has the request's ``reply_address``."""
     clock: Clock
 
 
 async def masters_of(routes: Routes, topics: Collection[str]) -> list[str]:
     """Return the addresses of the masters of the topics; those of a topic without a route are not known yet."""
-    for topic in topics:
+    for topic in tuple(topics):
         with suppress(PointsmanError):
             await routes.topic_route(topic)
     masters = [group.master for group in routes.brokers_of(topics)]
@@ -72,4 +85,17 @@ class HasTransactions(Protocol):
 
     def producer_group(self, request: ProducerGroupRequest) -> ProducerGroup:
         """Build the place of one producer in its group. Opens no connection."""
+        ...
+
+
+@runtime_checkable
+class HasRequests(Protocol):
+    """A transport whose brokers pass the reply to a message on to the producer that waits for it.
+
+    It sends the properties of a :class:`~pointsman_client.core.reply_address.ReplyAddress`, and received messages have
+    it.
+    """
+
+    def request_group(self, request: ProducerGroupRequest) -> RequestGroup:
+        """Build the place of one producer at its brokers. Opens no connection."""
         ...

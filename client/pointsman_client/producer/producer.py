@@ -11,9 +11,10 @@ from typing import Any, Self
 from pointsman_client.aio import Closing, deadline_in, finish_tasks
 from pointsman_client.client import NameServerClient
 from pointsman_client.core.checks import check_function, check_seconds
-from pointsman_client.core.message import Message, OutgoingMessage, check_batch, check_key
+from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage, check_batch, check_key
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
+from pointsman_client.core.reply_address import reply_topic
 from pointsman_client.core.send_outcome import SendMode, SendResult
 from pointsman_client.core.sharding import HashRing, KeyQueues, OrderKey
 from pointsman_client.errors import (
@@ -26,6 +27,7 @@ from pointsman_client.errors import (
     TooManyInFlightError,
 )
 from pointsman_client.ownership import Resources
+from pointsman_client.producer.awaited_replies import AwaitedReplies
 from pointsman_client.producer.explicit_send import ExplicitSends, check_queue
 from pointsman_client.producer.producer_options import (
     OnUnavailable,
@@ -80,6 +82,7 @@ class Producer:
             most=options.back_pressure_for_async_send_num, most_bytes=options.back_pressure_for_async_send_size
         )
         self._key_queues = KeyQueues(options.sharding or HashRing(), zone=self._resources.client.zone)
+        self._requests = AwaitedReplies(self._resources)
         self._sends: ExplicitSends | None = None
         self._starting = asyncio.Lock()
         self._closing = Closing()
@@ -122,6 +125,7 @@ class Producer:
         seconds = self._options.close_timeout_seconds
         ends_at = deadline_in(seconds)
         await self._in_flight.close(timeout_seconds=max(seconds / 2, seconds - 2.5))
+        await self._requests.close()
         if self._sends is not None:
             await self._sends.close(timeout_seconds=seconds / 8)
         left = ends_at - asyncio.get_running_loop().time()
@@ -190,6 +194,39 @@ class Producer:
             return (await sends.sender.send_one_way(messages[0], deadline=deadline),)
 
         self._send_unawaited(outgoing, send, None)
+
+    # Requests and replies
+
+    async def request(self, message: Message, *, timeout_seconds: float | None = None) -> ReceivedMessage:
+        """Send a message and return the reply to it (RocketMQ ``DefaultMQProducer.request``).
+
+        ``timeout_seconds``: for all, until the reply is there. Consumers get the message like any other; one of them
+        calls :meth:`reply`. Needs RocketMQ brokers. Raises as :meth:`send`, :class:`NoReplyError`, and
+        :class:`InvalidOptionError` for a transport without requests.
+        """
+        sends, outgoing, deadline = self._begin(message, timeout_seconds)
+        seconds = deadline - self._clock.monotonic()
+
+        async def send(request: OutgoingMessage) -> object:
+            return await self._counted([request], partial(sends.sender.send, mode=SendMode.SYNC, deadline=deadline))
+
+        return await self._requests.request(outgoing, send, timeout_seconds=seconds)
+
+    async def reply(self, request: ReceivedMessage, body: bytes, *, timeout_seconds: float | None = None) -> SendResult:
+        """Send the reply to a received request; return when its sender has it.
+
+        Raises as :meth:`send`, with :class:`RequesterGoneError` as the cause when the sender no longer waits, and
+        :class:`InvalidMessageError` for a message that awaits no reply.
+        """
+        address = request.reply_address
+        if address is None:
+            raise InvalidMessageError("request", request.message_id, "is the id of a message that awaits no reply")
+        topic = reply_topic(request.queue.cluster)
+        sends, outgoing, deadline = self._begin(Message(topic, body), timeout_seconds)
+        outgoing = outgoing._replace(internal_properties=address.reply_properties())
+        send = partial(sends.sender.send, mode=SendMode.SYNC, deadline=deadline)
+        (result,) = await self._counted([outgoing], send)
+        return result
 
     # To a given queue
 

@@ -186,7 +186,9 @@ class TransactionProducer(Producer):
         check_batch([message], max_message_size=self._options.max_message_size)
         if message.topic not in self._topics:
             known = ", ".join(sorted(self._topics))
-            problem = f"is not one of the producer's topics ({known}), whose brokers ask it about transactions"
+            problem = (
+                f"is not one of the producer's topics ({known}): add it there, since its brokers check transactions"
+            )
             raise InvalidMessageError("topic", message.topic, problem)
         if message.deliver_at is not None:
             problem = "cannot be set in a transaction: brokers deliver the message when it is committed"
@@ -207,7 +209,7 @@ class TransactionProducer(Producer):
             await self._group.end(half, state, is_checked=False, timeout_seconds=seconds)
         except PointsmanError as error:
             logger.warning(
-                "%s of the transaction of message %s was not confirmed, so a check ends it: %s",
+                "%s of the transaction of message %s was not confirmed, so a check will end it: %s",
                 state,
                 half.message_id,
                 error,

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from pointsman.group_topics import is_group_topic
 from pointsman_client.core.message import NO_PROPERTIES, Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.reply_address import ReplyAddress
 from pointsman_client.errors import InvalidMessageError
 
 COMPRESSED = 0x1
@@ -60,6 +61,9 @@ RESERVED_PROPERTIES = frozenset(
     """.split()
 )
 """Names that RocketMQ or this transport uses itself (``MessageConst.STRING_HASH_SET``, and what brokers add)."""
+_AWAITED = frozenset({"REPLY_TO_CLIENT", "CORRELATION_ID", "TTL"})
+"""Of a request, and of its reply."""
+_HIDDEN = RESERVED_PROPERTIES.difference(_AWAITED)
 
 
 class Unread(NamedTuple):
@@ -317,7 +321,7 @@ class _MessageReader:
             if name == "UNIQ_KEY":
                 # 5.x appends the id of a batch to each of its messages; the first one is the message's own.
                 message_id = message_id or value
-            elif name not in RESERVED_PROPERTIES:
+            elif name not in _HIDDEN:
                 users[name] = value
             elif name == "TAGS":
                 tags = value
@@ -332,14 +336,42 @@ class _MessageReader:
                     error = value
             else:
                 ignored.add(item)
+        address = _taken_address(users) if users and not _AWAITED.isdisjoint(users) else None
         message = Message.unchecked(topic, body, tags, keys, users or NO_PROPERTIES)
         message_id = message_id or offset_message_id
         born_at, times = _time(header.born_ms), header.reconsume_times
         # Like ReceivedMessage(...) in half the time.
         return tuple.__new__(
             ReceivedMessage,
-            (message, self._queue, queue_offset, message_id, born_at, times, None, origin, error, offset_message_id),
+            (
+                message,
+                self._queue,
+                queue_offset,
+                message_id,
+                born_at,
+                times,
+                None,
+                origin,
+                error,
+                offset_message_id,
+                address,
+            ),
         )
+
+
+def _taken_address(properties: dict[str, str]) -> ReplyAddress | None:
+    """Remove what is of a request from the properties; None: it does not state who awaits a reply."""
+    client_id, correlation_id = properties.pop("REPLY_TO_CLIENT", ""), properties.pop("CORRELATION_ID", "")
+    ttl = properties.pop("TTL", "")
+    return ReplyAddress(client_id, correlation_id, ttl) if client_id and correlation_id else None
+
+
+def read_reply(properties: str, body: bytes, sys_flag: int, topic: str, *, max_body_bytes: int) -> ReceivedMessage:
+    """Read a reply that a broker passes on, from its header and body. Raises ValueError."""
+    if sys_flag & COMPRESSED:
+        body = _decompressed(body, sys_flag >> 8 & 7, max_body_bytes)
+    header = _Header(0, 0, 0, 0, 0, sys_flag, 0, 0, b"", 0, len(body))
+    return _MessageReader(MessageQueue(topic, "", "", 0)).read(header, 0, body, properties.encode())
 
 
 def _unwrapped(data: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -38,7 +38,7 @@ def pull_fields(
         "sysFlag": str(flags),
         "commitOffset": "0",
         "suspendTimeoutMillis": str(int(suspend_seconds * 1000)),
-        "subscription": reader.expression,
+        "subscription": str(reader.expression),
         "subVersion": "0",
         "expressionType": expression_type(reader.expression),
     }

@@ -14,6 +14,7 @@ from pointsman_client.aio import deadline_in
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
+from pointsman_client.core.reply_address import REPLY_TYPE
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
     BrokerError,
@@ -21,10 +22,11 @@ from pointsman_client.errors import (
     BrokerUnreachableError,
     ClientClosedError,
     InvalidMessageError,
+    RequesterGoneError,
     UnreadableMessageError,
 )
 from pointsman_client.ports.coordination import Coordination, CoordinationRequest
-from pointsman_client.ports.producer_group import ProducerGroup, ProducerGroupRequest
+from pointsman_client.ports.producer_group import ProducerGroup, ProducerGroupRequest, RequestGroup
 from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt
 from pointsman_client.rocketmq.broker_connection import AbandonedError, Response
 from pointsman_client.rocketmq.broker_link import Link
@@ -67,10 +69,10 @@ class RocketmqTransport:
     """Carries messages to and from RocketMQ brokers, 4.9 or later.
 
     Implements ``Transport``, ``SendsBack``, ``SendsOneWay``, ``ChecksMessages``, ``CreatesTopics``,
-    ``CoordinatesGroups``, ``HasTransactions`` and ``FiltersBySql``. Each broker has one connection, opened when it is
-    first used. A receipt has no offset for a delayed message: the broker puts it into an internal topic first. A batch
-    cannot contain delayed messages. Properties that RocketMQ uses itself, such as ``DELAY``, cannot be sent and are not
-    in received messages.
+    ``CoordinatesGroups``, ``HasTransactions``, ``HasRequests`` and ``FiltersBySql``. Each broker has one connection,
+    opened when it is first used. A receipt has no offset for a delayed message: the broker puts it into an internal
+    topic first. A batch cannot contain delayed messages. Properties that RocketMQ uses itself, such as ``DELAY``,
+    cannot be sent and are not in received messages.
     """
 
     ends_in_time = True
@@ -109,12 +111,15 @@ class RocketmqTransport:
         connection = link.connection or await link.connect(deadline)
         command = (await connection.request(head, body, deadline)).command
         status = _STATUSES.get(command.code)
+        internal = messages[0].internal_properties
         if status is None:
+            if internal and command.code == BrokerResponseCode.SYSTEM_ERROR and internal.get("MSG_TYPE") == REPLY_TYPE:
+                raise RequesterGoneError(addr, command.reason)
             raise send_refused(addr, command, messages[0].due_at)
         if messages[0].due_at is not None:
             return SendReceipt(status, (None,))
         first = number(addr, command, "queueOffset")
-        if messages[0].internal_properties:
+        if internal and "TRAN_MSG" in internal:
             return SendReceipt(status, (None,), sent_half(addr, messages[0], command))
         return SendReceipt(status, tuple(range(first, first + len(messages))))
 
@@ -124,6 +129,10 @@ class RocketmqTransport:
 
     def producer_group(self, request: ProducerGroupRequest) -> ProducerGroup:
         """See :meth:`HasTransactions.producer_group`. Producers in groups have their own connections."""
+        return ProducerMembership(request, self._options)
+
+    def request_group(self, request: ProducerGroupRequest) -> RequestGroup:
+        """See :meth:`HasRequests.request_group`."""
         return ProducerMembership(request, self._options)
 
     async def send_one_way(

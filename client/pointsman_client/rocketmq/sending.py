@@ -11,6 +11,7 @@ from pointsman.rocketmq.codes import BrokerRequestCode
 from pointsman.rocketmq.frames import MAX_FRAME_BYTES, MAX_HEADER_BYTES
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.reply_address import REPLY_TYPE
 from pointsman_client.errors import InvalidMessageError, MessageTooLargeError
 from pointsman_client.rocketmq.message_codec import (
     COMPRESSED,
@@ -44,7 +45,7 @@ class SendRequests:
 
     def __init__(self, options: RocketmqOptions) -> None:
         self._options = options
-        self._prepared: dict[tuple[MessageQueue, bool], bytes] = {}
+        self._prepared: dict[tuple[MessageQueue, int], bytes] = {}
 
     def to_request(
         self,
@@ -74,6 +75,7 @@ class SendRequests:
             body, sys_flag = self._compressed(first.message.body)
             if "TRAN_MSG" in first.internal_properties:
                 sys_flag |= PREPARED
+        code = _code(first, is_batch=is_batch)
         if len(body) > _MAX_BODY_BYTES:
             raise MessageTooLargeError(queue.topic, len(body), _MAX_BODY_BYTES)
         account = self._options.access_key
@@ -84,9 +86,9 @@ class SendRequests:
                 "i": properties,
                 "j": str(first.reconsume_times),
             }
-            return request_head(_code(is_batch=is_batch), account.signed(fields, body), is_one_way=is_one_way), body
+            return request_head(code, account.signed(fields, body), is_one_way=is_one_way), body
         head = b'%b"f":"%d","g":"%d","i":%b,"j":"%d"%b' % (
-            self._prepared.get((queue, is_batch)) or self._prepare(queue, is_batch=is_batch),
+            self._prepared.get((queue, code)) or self._prepare(queue, code, is_batch=is_batch),
             sys_flag,
             milliseconds(first.born_at),
             json_text(properties).encode(),
@@ -110,12 +112,12 @@ class SendRequests:
             "n": queue.broker_name,
         }
 
-    def _prepare(self, queue: MessageQueue, *, is_batch: bool) -> bytes:
+    def _prepare(self, queue: MessageQueue, code: int, *, is_batch: bool) -> bytes:
         fields = self._constant_fields(queue, is_batch=is_batch)
-        head = request_head(_code(is_batch=is_batch), fields).removesuffix(ENDS[False]) + b","
+        head = request_head(code, fields).removesuffix(ENDS[False]) + b","
         if len(self._prepared) >= _MAX_PREPARED:
             self._prepared.clear()
-        self._prepared[queue, is_batch] = head
+        self._prepared[queue, code] = head
         return head
 
     def _compressed(self, body: bytes) -> tuple[bytes, int]:
@@ -127,7 +129,9 @@ class SendRequests:
         return (smaller, COMPRESSED) if len(smaller) < len(body) else (body, 0)
 
 
-def _code(*, is_batch: bool) -> int:
+def _code(first: OutgoingMessage, *, is_batch: bool) -> int:
+    if first.internal_properties.get("MSG_TYPE") == REPLY_TYPE:
+        return BrokerRequestCode.SEND_REPLY_MESSAGE_V2
     return BrokerRequestCode.SEND_BATCH_MESSAGE if is_batch else BrokerRequestCode.SEND_MESSAGE_V2
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pointsman_client.core.checks import check_function
-from pointsman_client.core.message import Message
+from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.send_outcome import SendResult
@@ -106,6 +106,18 @@ class Producer(Facade):
     def send_oneway(self, message: Message, *, timeout_seconds: float | None = None) -> None:
         """Send in the background, in one attempt; the result is only reported to the metrics hook."""
         self._invoke(lambda: self._producer.send_oneway(message, timeout_seconds=timeout_seconds))
+
+    def request(self, message: Message, *, timeout_seconds: float | None = None) -> ReceivedMessage:
+        """Send a message and return the reply to it."""
+        return self._call(
+            lambda: self._producer.request(message, timeout_seconds=timeout_seconds), seconds=timeout_seconds or 0.0
+        )
+
+    def reply(self, request: ReceivedMessage, body: bytes, *, timeout_seconds: float | None = None) -> SendResult:
+        """Send the reply to a received request; return when its sender has it."""
+        return self._call(
+            lambda: self._producer.reply(request, body, timeout_seconds=timeout_seconds), seconds=timeout_seconds or 0.0
+        )
 
     def send_to(
         self,

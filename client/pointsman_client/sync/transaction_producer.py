@@ -56,7 +56,8 @@ class TransactionProducer(Producer):
             return self._call(inner.__aenter__, seconds=seconds).result
 
         def end(error: BaseException | None) -> None:
-            self._call(lambda: inner.__aexit__(type(error), error, None), seconds=seconds)
+            kind = None if error is None else type(error)
+            self._call(lambda: inner.__aexit__(kind, error, None), seconds=seconds)
 
         return Transaction(inner, begin=begin, end=end)
 

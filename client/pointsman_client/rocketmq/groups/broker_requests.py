@@ -65,7 +65,7 @@ class BrokerRequests:
                 logger.warning("requests of broker %s are rejected: %s", addr, problem)
             reply(Reply(BrokerResponseCode.SYSTEM_BUSY, problem))
         elif command.code == BrokerRequestCode.CHECK_TRANSACTION_STATE:
-            logger.info("request of %s for the state of a transaction ignored: this client sends no transactions", addr)
+            logger.info("request of %s for the state of a transaction ignored: this connection is of a consumer", addr)
         elif group != self._request.group:
             problem = f"the consumer group {shown(group)} is not at this connection"
             reply(Reply(BrokerResponseCode.SYSTEM_ERROR, problem))

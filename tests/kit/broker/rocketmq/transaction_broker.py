@@ -1,10 +1,11 @@
-"""A RocketMQ broker for tests that holds half messages and asks producers about them."""
+"""A RocketMQ broker for tests that knows producers: it asks about half messages, and passes replies on."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 
 from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
@@ -25,7 +26,7 @@ class TransactionBroker(FakeBroker):
         """By place: topic, queue id, record and properties."""
         self.sent: list[Command] = []
         """The sends of half messages."""
-        self.ends: list[dict[str, str]] = []
+        self.ends: list[Mapping[str, str]] = []
         self.producers: defaultdict[str, dict[asyncio.StreamWriter, str]] = defaultdict(dict)
         """By group: client ids by connection."""
         self._last = 0
@@ -34,6 +35,7 @@ class TransactionBroker(FakeBroker):
             Request.HEART_BEAT: self._heartbeat,
             Request.UNREGISTER_CLIENT: self._unregister,
             Request.END_TRANSACTION: self._end,
+            Request.SEND_REPLY_MESSAGE_V2: self._reply,
         }
 
     def check(self) -> None:
@@ -100,6 +102,18 @@ class TransactionBroker(FakeBroker):
         self.halves[self._last] = topic, queue_id, record, properties
         msg_id = f"{HOST}{1_000 * self._last:016X}"
         return Answer(ext={"msgId": msg_id, "queueId": "0", "queueOffset": str(self._last)})
+
+    async def _reply(self, command: Command, body: bytes) -> Answer:
+        """Pass a reply on to the connection of the producer that awaits it."""
+        ext = command.ext
+        client_id = property_map(ext["i"])["REPLY_TO_CLIENT"]
+        known = {known: writer for group in self.producers.values() for writer, known in group.items()}
+        if client_id not in known:
+            return Answer(Code.SYSTEM_ERROR, remark=f"push reply message fail, channel of <{client_id}> not found.")
+        pushed = {"topic": ext["b"], "queueId": ext["e"], "sysFlag": ext["f"], "properties": ext["i"]}
+        asked = Command(code=Request.PUSH_REPLY_MESSAGE_TO_CLIENT, opaque=7, ext=pushed)
+        known[client_id].write(encode(asked, body))
+        return Answer(ext={"msgId": "0", "queueId": "0", "queueOffset": "0"})
 
     async def _end(self, command: Command, _: bytes) -> Answer:
         ext = command.ext
