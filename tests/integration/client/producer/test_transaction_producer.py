@@ -515,9 +515,11 @@ async def test_a_producer_registers_at_every_master_and_unregisters(rocketmq: Ro
         beats = broker.codes().count(Request.HEART_BEAT)
         await rocketmq.clock.advance(HEARTBEAT_INTERVAL_SECONDS + 1.0)
         await eventually(lambda: broker.codes().count(Request.HEART_BEAT) > beats, clock=rocketmq.clock)
+        lost_at = rocketmq.clock.monotonic()
         broker.close_connections()
         await eventually(lambda: not broker.producers["shop"], clock=rocketmq.clock)
         await eventually(lambda: broker.producers["shop"], clock=rocketmq.clock, what="the new connection")
+        assert rocketmq.clock.monotonic() - lost_at < HEARTBEAT_INTERVAL_SECONDS / 2
     assert broker.producers["shop"] == {}
     assert Request.UNREGISTER_CLIENT in broker.codes()
 
