@@ -459,6 +459,44 @@ async def test_a_half_message_and_its_end_are_what_brokers_expect(rocketmq: Rock
     }
 
 
+@pytest.mark.parametrize("is_checked", [False, True])
+async def test_a_broker_that_asks_about_an_end_that_it_has_confirmed_is_not_answered_for_a_while(
+    rocketmq: RocketmqShop, is_checked: bool
+) -> None:
+    rocketmq.broker.is_late = True
+    async with rocketmq.producer(Check()) as producer:
+        if is_checked:
+            await fail_in(producer.transaction(PAID))
+            await rocketmq.ask()
+        else:
+            async with producer.transaction(PAID):
+                pass
+        await eventually(lambda: ("COMMIT", is_checked) in rocketmq.ends.all, clock=rocketmq.clock)
+        await rocketmq.ask()
+        await rocketmq.clock.advance(5.0)
+        await rocketmq.ask()
+        await asyncio.sleep(0.1)
+        assert await rocketmq.seen() == [b"4711 paid"]
+        await rocketmq.clock.advance(transaction_checks.SETTLED_SECONDS)
+        await rocketmq.ask()
+        # It may have lost the end.
+        await eventually(lambda: len(rocketmq.broker.ends) == 2, clock=rocketmq.clock)
+
+
+async def test_a_limited_number_of_ends_is_kept_in_mind(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_checks, "MAX_SETTLED", 2)
+    async with shop.producer(Check()) as producer:
+        for _ in range(4):
+            async with producer.transaction(PAID):
+                pass
+        assert producer._checks is not None
+        assert len(producer._checks._settled) == 2
+        await shop.clock.advance(transaction_checks.SETTLED_SECONDS + 1.0)
+        async with producer.transaction(PAID):
+            pass
+        assert len(producer._checks._settled) == 1
+
+
 async def test_a_compressed_body_is_read_in_a_check(rocketmq: RocketmqShop) -> None:
     check = Check()
     async with rocketmq.producer(check) as producer:
