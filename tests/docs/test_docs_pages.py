@@ -156,10 +156,12 @@ ERRORS: tuple[PointsmanError, ...] = (
     errors.QueueUnavailableError(str(QUEUE), "why"),
     errors.OutboxFullError("FILE", 64 * 1024 * 1024),
     errors.OutboxFailedError("FILE", "why"),
+    errors.NoReplyError("questions", "ID", 5.0),
     errors.TooManyInFlightError(10_000, 5_000_000),
     errors.BrokerUnreachableError("ADDR", "cannot connect: refused"),
     errors.BrokerTimeoutError("ADDR", "no response within 1.5 s"),
     errors.BrokerRefusedError("ADDR", 16, "why"),
+    errors.RequesterGoneError("ADDR", "push reply message fail, channel of <ID> not found."),
     errors.OffsetBeyondEndError("ADDR", "orders:queue:3", offset=20, end=10),
     errors.UnreadableMessageError(
         "ADDR", str(QUEUE), offset=5, problem="its body is compressed with zstd, which needs zstandard"

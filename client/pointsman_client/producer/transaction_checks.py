@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,6 +22,11 @@ CheckTransaction = Callable[[ReceivedMessage], TransactionState | Awaitable[Tran
 MAX_CHECKS = 2_000
 """Unanswered questions (``checkRequestHoldMax``); further ones are dropped, and the broker asks again."""
 END_SECONDS = 0.5
+SETTLED_SECONDS = 10.0
+"""How long questions about a transaction are ignored whose end the broker has confirmed. Brokers of 5.x note ends after
+up to 3 s (``transactionOpBatchInterval``); a second commit would be a second message."""
+MAX_SETTLED = 100_000
+"""Ends that are kept in mind."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +55,8 @@ class TransactionChecks:
         """By message id: transactions whose block runs in this process."""
         self._asked: dict[tuple[str, str], HalfMessage] = {}
         """By broker address and message id: where the message is by the latest question."""
+        self._settled: dict[tuple[str, str], float] = {}
+        """When the broker confirmed the end, the earliest first."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.dropped = 0
         """Number of questions that were dropped."""
@@ -61,6 +69,13 @@ class TransactionChecks:
         """Note the end of the local work; return where the message is now: a broker that asks moves it."""
         return self._own.pop(half.message_id, half)
 
+    def settled(self, half: HalfMessage) -> None:
+        """Note that the broker has confirmed the end of a transaction."""
+        now = self._clock.monotonic()
+        self._settled[half.addr, half.message_id] = now
+        while len(self._settled) > MAX_SETTLED or now - next(iter(self._settled.values())) > SETTLED_SECONDS:
+            del self._settled[next(iter(self._settled))]
+
     def ask(self, half: HalfMessage, read: ReadMessage, group: ProducerGroup) -> None:
         """Ask the application how a transaction ended, and report it; in the background."""
         own = self._own.get(half.message_id)
@@ -69,6 +84,8 @@ class TransactionChecks:
                 self._own[half.message_id] = half
             return
         key = half.addr, half.message_id
+        if self._clock.monotonic() - self._settled.get(key, -math.inf) <= SETTLED_SECONDS:
+            return
         if key not in self._asked and len(self._asked) >= MAX_CHECKS:
             self.dropped += 1
             logger.warning("a check of a transaction was dropped: %d checks run or wait", MAX_CHECKS)
@@ -92,6 +109,7 @@ class TransactionChecks:
             half = self._asked[key]
             if state is not TransactionState.UNKNOWN:
                 await group.end(half, state, is_checked=True, timeout_seconds=self._timeout_seconds)
+                self.settled(half)
             self._on_end(half.topic, state)
         except PointsmanError as error:
             logger.warning("the end of the transaction of message %s was not accepted: %s", key[1], error)

@@ -200,7 +200,7 @@ class TransactionProducer(Producer):
     async def _end_transaction(self, half: HalfMessage, state: TransactionState, timeout_seconds: float | None) -> bool:
         """End a transaction; return whether the broker confirmed it."""
         assert self._checks is not None  # noqa: S101  # the transaction began
-        half = self._checks.ended(half)
+        checks, half = self._checks, self._checks.ended(half)
         assert self._group is not None  # noqa: S101  # the transaction began
         if state is TransactionState.UNKNOWN:
             self._count_end(half.topic, state, is_checked=False)
@@ -217,6 +217,7 @@ class TransactionProducer(Producer):
             )
             self._count_end(half.topic, UNCONFIRMED, is_checked=False)
             return False
+        checks.settled(half)
         self._count_end(half.topic, state, is_checked=False)
         return True
 

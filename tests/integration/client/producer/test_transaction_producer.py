@@ -294,17 +294,19 @@ async def test_a_check_that_fails_leaves_the_transaction_open(
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
-async def test_a_check_that_does_not_return_ends_at_its_timeout(
+async def test_a_check_that_does_not_return_ends_at_its_timeout_and_holds_up_no_other(
     shop: Shop, caplog: pytest.LogCaptureFixture, is_plain: bool
 ) -> None:
     release = threading.Event()
 
-    async def hang(_: ReceivedMessage) -> TransactionState:
-        await asyncio.Event().wait()
+    async def hang(message: ReceivedMessage) -> TransactionState:
+        if message.body == PAID.body:
+            await asyncio.Event().wait()
         return COMMIT
 
-    def block(_: ReceivedMessage) -> TransactionState:
-        release.wait(60)
+    def block(message: ReceivedMessage) -> TransactionState:
+        if message.body == PAID.body:
+            release.wait(60)
         return COMMIT
 
     check = block if is_plain else hang
@@ -312,9 +314,12 @@ async def test_a_check_that_does_not_return_ends_at_its_timeout(
         await fail_in(producer.transaction(PAID))
         await shop.ask()
         await shop.until_ended(("UNKNOWN", False), ("UNKNOWN", True))
+        await fail_in(producer.transaction(Message("orders", b"next")))
+        await shop.ask()
+        await eventually(lambda: ("COMMIT", True) in shop.ends.all, clock=shop.clock, what="the other check")
+        assert await shop.seen() == [b"next"]
         release.set()
     assert "took longer than 2 s" in caplog.text
-    assert shop.ends.all == [("UNKNOWN", False), ("UNKNOWN", True)]
 
 
 async def test_a_transaction_is_asked_about_once_while_its_check_runs_and_ended_at_its_last_place(shop: Shop) -> None:
@@ -454,6 +459,44 @@ async def test_a_half_message_and_its_end_are_what_brokers_expect(rocketmq: Rock
     }
 
 
+@pytest.mark.parametrize("is_checked", [False, True])
+async def test_a_broker_that_asks_about_an_end_that_it_has_confirmed_is_not_answered_for_a_while(
+    rocketmq: RocketmqShop, is_checked: bool
+) -> None:
+    rocketmq.broker.is_late = True
+    async with rocketmq.producer(Check()) as producer:
+        if is_checked:
+            await fail_in(producer.transaction(PAID))
+            await rocketmq.ask()
+        else:
+            async with producer.transaction(PAID):
+                pass
+        await eventually(lambda: ("COMMIT", is_checked) in rocketmq.ends.all, clock=rocketmq.clock)
+        await rocketmq.ask()
+        await rocketmq.clock.advance(5.0)
+        await rocketmq.ask()
+        await asyncio.sleep(0.1)
+        assert await rocketmq.seen() == [b"4711 paid"]
+        await rocketmq.clock.advance(transaction_checks.SETTLED_SECONDS)
+        await rocketmq.ask()
+        # It may have lost the end.
+        await eventually(lambda: len(rocketmq.broker.ends) == 2, clock=rocketmq.clock)
+
+
+async def test_a_limited_number_of_ends_is_kept_in_mind(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_checks, "MAX_SETTLED", 2)
+    async with shop.producer(Check()) as producer:
+        for _ in range(4):
+            async with producer.transaction(PAID):
+                pass
+        assert producer._checks is not None
+        assert len(producer._checks._settled) == 2
+        await shop.clock.advance(transaction_checks.SETTLED_SECONDS + 1.0)
+        async with producer.transaction(PAID):
+            pass
+        assert len(producer._checks._settled) == 1
+
+
 async def test_a_compressed_body_is_read_in_a_check(rocketmq: RocketmqShop) -> None:
     check = Check()
     async with rocketmq.producer(check) as producer:
@@ -510,9 +553,11 @@ async def test_a_producer_registers_at_every_master_and_unregisters(rocketmq: Ro
         beats = broker.codes().count(Request.HEART_BEAT)
         await rocketmq.clock.advance(HEARTBEAT_INTERVAL_SECONDS + 1.0)
         await eventually(lambda: broker.codes().count(Request.HEART_BEAT) > beats, clock=rocketmq.clock)
+        lost_at = rocketmq.clock.monotonic()
         broker.close_connections()
         await eventually(lambda: not broker.producers["shop"], clock=rocketmq.clock)
         await eventually(lambda: broker.producers["shop"], clock=rocketmq.clock, what="the new connection")
+        assert rocketmq.clock.monotonic() - lost_at < HEARTBEAT_INTERVAL_SECONDS / 2
     assert broker.producers["shop"] == {}
     assert Request.UNREGISTER_CLIENT in broker.codes()
 
