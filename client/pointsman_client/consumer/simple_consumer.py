@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 
 from pointsman_client.aio import Closing
 from pointsman_client.client import NameServerClient
-from pointsman_client.consumer.consumer_identity import ConsumerIdentity
+from pointsman_client.consumer.consumer_identity import ConsumerIdentity, check_sql
 from pointsman_client.consumer.consumer_options import MAX_BATCH, SimpleConsumerOptions, check_invisible_seconds
 from pointsman_client.consumer.leasing_member import LeasingMember
 from pointsman_client.consumer.message_popper import LeasingTransport
@@ -85,6 +85,7 @@ class SimpleConsumer:
         if not isinstance(resources.transport, LeasesMessages):
             problem = "cannot lease messages (LeasesMessages), so it is not for SimpleConsumer"
             raise InvalidOptionError("transport", type(resources.transport).__name__, problem)
+        check_sql(self._identity.subscriptions.values(), resources.transport)
         make = options.make_coordination or resources.make_coordination
         coordination = make(
             CoordinationRequest(

@@ -17,6 +17,7 @@ from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import Command
 from pointsman_client.core.lease import Lease, LeasedMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.subscription import expression_type
 from pointsman_client.errors import BrokerRefusedError, UnreadableMessageError
 from pointsman_client.ports.transport import Reader
 from pointsman_client.rocketmq.broker_refusals import refused
@@ -74,8 +75,8 @@ def pop_fields(topic: str, *, reader: Reader, max_messages: int, invisible_ms: i
         "bornTime": "0",
         # Of retry topics; a topic's own offsets are committed before.
         "initMode": "0",
-        "expType": "TAG",
-        "exp": reader.expression,
+        "expType": expression_type(reader.expression),
+        "exp": str(reader.expression),
         "order": "true" if is_ordered else "false",
     }
 

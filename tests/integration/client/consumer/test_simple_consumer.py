@@ -14,6 +14,7 @@ from pointsman_client.consumer.simple_consumer import SimpleConsumer
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import ConsumeFrom
+from pointsman_client.core.subscription import SqlFilter
 from pointsman_client.errors import (
     BrokerUnreachableError,
     ClientClosedError,
@@ -50,6 +51,11 @@ async def test_members_share_a_queue_and_each_message_is_delivered_to_one_of_the
     found = [bodies(await received(member, setup, 2)) for member in members]
     assert sorted(body for each in found for body in each) == numbers(6)
     assert [len(each) for each in found] == [2, 2, 2]
+
+
+async def test_a_condition_that_no_broker_evaluates_is_refused(setup: Setup) -> None:
+    with pytest.raises(InvalidOptionError, match="which only RocketMQ brokers evaluate"):
+        await setup.join_leasing("x", subscriptions={"orders": SqlFilter("amount > 500")})
 
 
 async def test_all_queues_and_brokers_are_read(setup: Setup) -> None:

@@ -10,6 +10,7 @@ from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import Command
 from pointsman_client.core.lease import Lease, LeasedMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.subscription import SqlFilter
 from pointsman_client.errors import BrokerRefusedError, UnreadableMessageError
 from pointsman_client.ports.transport import Reader
 from pointsman_client.rocketmq.popping import batch_body, lease_fields, pop_fields, read_changed, read_popped
@@ -29,6 +30,12 @@ def test_a_pop_has_the_subscription_and_at_most_32_messages() -> None:
     fields = pop_fields("orders", reader=Reader("billing", "a || b"), max_messages=99, invisible_ms=5, is_ordered=True)
     assert (fields["exp"], fields["expType"], fields["maxMsgNums"]) == ("a || b", "TAG", "32")
     assert (fields["queueId"], fields["order"], fields["invisibleTime"]) == ("-1", "true", "5")
+
+
+def test_a_pop_has_a_condition_that_the_broker_evaluates() -> None:
+    reader = Reader("billing", SqlFilter("amount > 500"))
+    fields = pop_fields("orders", reader=reader, max_messages=1, invisible_ms=5, is_ordered=False)
+    assert (fields["exp"], fields["expType"]) == ("amount > 500", "SQL92")
 
 
 def test_receipts_of_several_queues_are_as_java_makes_them() -> None:
