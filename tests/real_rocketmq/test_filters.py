@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 
 from deploy.rocketmq.processes import RocketMQ, Running, got
-from pointsman_client import ConsumeFrom, Message, Producer, PullConsumer, PushConsumer, ReceivedMessage, SqlFilter
+from pointsman_client import (
+    ConsumeFrom,
+    Message,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+    SimpleConsumer,
+    SqlFilter,
+)
 from pointsman_client.core.subscription import expression_type
 from tests.kit.waiting import eventually, until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
@@ -154,6 +163,24 @@ async def test_a_pull_consumer_selects_too(brokers: Brokers) -> None:
             wanted, bodies = selected_by_hand(messages("Pulled"), BY_SQL_ALONE), list[str]()
             while len(bodies) < len(wanted):
                 bodies += [message.body.decode() for message in await consumer.poll(timeout_seconds=10.0)]
+    assert sorted(bodies) == sorted(wanted)
+
+
+async def test_a_simple_consumer_selects_too(brokers: Brokers) -> None:
+    if brokers.mq.is_4:
+        pytest.skip("4.9 has no POP")
+    await brokers.make_topic("Leased")
+    first = ConsumeFrom.FIRST_OFFSET
+    async with Producer(brokers.addr) as producer:
+        await asyncio.gather(*map(producer.send, messages("Leased")))
+    async with SimpleConsumer(
+        brokers.addr, group="GLease", subscriptions={"Leased": BY_SQL_ALONE}, consume_from=first
+    ) as consumer:
+        wanted, bodies = selected_by_hand(messages("Leased"), BY_SQL_ALONE), list[str]()
+        while len(bodies) < len(wanted):
+            for message in await consumer.receive(32, invisible_seconds=60.0, timeout_seconds=10.0):
+                bodies.append(message.body.decode())
+                await consumer.ack(message)
     assert sorted(bodies) == sorted(wanted)
 
 
