@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from pointsman.names import is_rocketmq, printable
+from pointsman.names import is_observed, is_rocketmq, printable
 from pointsman_client import (
     AccessDeniedError,
     AgentFailedError,
@@ -226,6 +226,8 @@ def failure_text(failure: PointsmanError) -> str:
         return OLDER_AGENT
     if failure.status is grpc.StatusCode.DEADLINE_EXCEEDED:
         return NO_RESPONSE
+    if is_observed(failure.addr) and failure.message.startswith("the observer "):
+        return printable(failure.message)  # what it names is between the observer and a name server
     if "Connection refused" in failure.message:
         return CONNECTION_REFUSED
     if any(word in failure.message for word in ("resolving", "DNS", NAME_NOT_RESOLVED)):

@@ -106,13 +106,12 @@ class WholeFleet:
                 self._apply(Event(kind=EventKind.EXPIRED, broker=facts, detail=detail), now=now, at=at)
 
     def read_back(self, *, now: float) -> None:
-        """Remember the brokers that an earlier run saw depart, and that no name server lists."""
+        """Remember the brokers that an earlier run saw depart, and that are not up."""
         for server in self._servers.values():
             for lost in server.brokers.departed.all():
                 position = lost.registration.identity.position
                 known = self.brokers.departed.get(position)
-                is_later = known is None or lost.at > known.at
-                if is_later and self.listed(position) is None:
+                if known is None or lost.at > known.at:
                     self.brokers.absences.restore(DepartedBroker(lost.registration, lost.reason, lost.at), now=now)
 
     def numbers(self, missing: Collection[Position], *, now: float) -> FleetNumbers:

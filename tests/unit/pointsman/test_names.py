@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.names import addr_problem, name_problem, registered_name_problem, split_addr, text_problem
+from pointsman.names import (
+    addr_problem,
+    name_problem,
+    observed_addr,
+    read_observed,
+    registered_name_problem,
+    split_addr,
+    text_problem,
+)
 
 GOOD_CHARACTERS = string.ascii_letters + string.digits + "%|_-"
 
@@ -95,3 +103,20 @@ def test_free_text_is_bounded_and_printable() -> None:
     assert text_problem("") is None
     assert "4 characters" in (text_problem("abcd", longest=3) or "")
     assert "control characters" in (text_problem("a\nb") or "")
+
+
+@pytest.mark.parametrize(
+    ("addr", "expected"),
+    [("observe://o:9879", ("o:9879", "")), ("observe://[::1]:9879/mq1:9876", ("[::1]:9879", "mq1:9876"))],
+)
+def test_the_address_of_an_observer_may_name_one_of_its_name_servers(addr: str, expected: tuple[str, str]) -> None:
+    assert read_observed(addr) == expected
+    assert observed_addr(*expected) == addr
+
+
+@pytest.mark.parametrize(
+    "addr", ["observe://", "observe://o", "observe://o:1/", "observe://o:1/mq1", "observe://o:1,p:1"]
+)
+def test_an_address_of_an_observer_that_is_wrong_says_how_it_is_written(addr: str) -> None:
+    with pytest.raises(ValueError, match=r"write observe://HOST:PORT, or observe://HOST:PORT/NAMESRV:PORT"):
+        read_observed(addr)

@@ -205,6 +205,24 @@ def test_a_broker_that_ready_name_servers_lack_is_a_finding() -> None:
     assert list(broker_findings(found, broker_name="b")) == []
 
 
+OBSERVED = admin.GetNodeInfoResponse(state=READY, observed=True, complaints=["missing here: c1/b/0 for 3 s"])
+
+
+def test_a_broker_that_an_observed_name_server_ceased_to_list_is_missing_while_another_lists_it() -> None:
+    gone = [admin.FlapScore(cluster="c1", broker_name="b", last_event_ago=Duration(seconds=3))]
+    first, second = answers(status("b"), info=OBSERVED), answers(info=OBSERVED, departed=gone)
+    one, other = ("observe://o:1/ns1:1", first), ("observe://o:1/ns2:1", second)
+    [found] = broker_findings([one, other])
+    assert (found.severity, found.kind, found.subject) == ("WARNING", "MISSING", "c1/b/0 at observe://o:1/ns2:1")
+    assert found.text == "not listed since 3.0s ago, but listed at observe://o:1/ns1:1"
+    [never] = broker_findings([one, ("observe://o:1/ns2:1", answers(info=OBSERVED))])
+    assert (never.kind, never.text) == ("MISSING", "not listed at observe://o:1/ns2:1, but at observe://o:1/ns1:1")
+    [departed] = [each for each in broker_findings([other]) if each.kind == "DEPARTED"]
+    assert departed.severity == "ALARM"
+    assert "evict" not in departed.remedy, "an observer changes nothing"
+    assert list(node_findings([node(*one), node(*other)], cluster="")) == [], "what is missing is a finding of brokers"
+
+
 def test_a_fleet_without_brokers_is_a_finding() -> None:
     assert short(broker_findings([("ns1:1", answers())])) == [("WARNING", "NO_BROKERS", "")]
 

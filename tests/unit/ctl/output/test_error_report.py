@@ -38,3 +38,11 @@ def test_the_options_that_are_named_exist() -> None:
     options = {name for param in cli.params for name in param.opts}
     named = {word for text in OPTION_OF_SETTING.values() for word in text.replace(",", "").split() if word[:2] == "--"}
     assert named <= options
+
+
+def test_what_an_observer_says_of_a_name_server_is_not_taken_for_its_own_connection() -> None:
+    said = "the observer has not watched mq1:9876 for 3 s: cannot connect: [Errno 111] Connection refused"
+    failure = NameServerFailedError("observe://o:9879/mq1:9876", grpc.StatusCode.UNAVAILABLE, said)
+    assert failure_text(failure) == said
+    unreachable = NameServerFailedError("observe://o:9879/mq1:9876", grpc.StatusCode.UNAVAILABLE, "Connection refused")
+    assert failure_text(unreachable) == "connection refused"
