@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
+from urllib.parse import urlsplit
 
 from pointsman.clock import Clock, SystemClock
 from pointsman.names import ROCKETMQ_SCHEME, is_rocketmq
@@ -18,7 +19,7 @@ from pointsman.wire.json_document import Document
 from pointsman_client.aio import Closing, LoopBinding
 from pointsman_client.client_options import ClientOptions
 from pointsman_client.core.cached_routes import CachedRoute
-from pointsman_client.core.checks import check_name, check_seconds, to_name_servers
+from pointsman_client.core.checks import check_name, check_seconds, to_list_url, to_name_servers
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.name_server_choice import NameServerChoice
 from pointsman_client.core.option_fields import takes_options
@@ -41,6 +42,7 @@ from pointsman_client.ports.route_source import RouteSource
 from pointsman_client.rocketmq.rocketmq_routes import RocketmqRoutes
 from pointsman_client.rocketmq.rocketmq_transport import RocketmqTransport
 from pointsman_client.routes.failover import Failover
+from pointsman_client.routes.name_server_list import NameServerList
 from pointsman_client.routes.route_keeper import AddrsRemovedCallback, RouteKeeper
 from pointsman_client.routes.route_tasks import RouteTasks
 from pointsman_client.routes.route_watch import RouteChangeCallback, RouteChanges, RouteWatch
@@ -63,6 +65,8 @@ class ClientParts:
     """With RocketMQ name servers: makes a transport with the client's TLS and account for them."""
     coordination: MakeCoordination
     """Of groups, by agents; for brokers that do not coordinate them."""
+    first_addr: str
+    """Of a name server, or of the server of their list."""
 
 
 def parts_of(client: NameServerClient) -> ClientParts:
@@ -83,7 +87,8 @@ class NameServerClient:
     The removal of a topic or broker is accepted when two name servers confirm it, or when no other one responds. No
     call waits longer than ``lookup_timeout_seconds``.
 
-    The name servers are Pointsman's, or with ``rocketmq://`` addresses RocketMQ's, whose routes are polled only.
+    The name servers are Pointsman's, or with ``rocketmq://`` addresses RocketMQ's, whose routes are polled only. With
+    the URL of their list at an address server it is read every 30 s, and an unreadable one changes nothing.
 
     With ``zone`` a cached route has only the replica groups of that zone, and groups without a master of any zone. If
     no group remains, the route is empty; there is no fallback to another zone.
@@ -95,7 +100,9 @@ class NameServerClient:
 
         Raises :class:`InvalidAddressError` or :class:`InvalidOptionError`.
         """
-        self._name_servers = to_name_servers(options.name_servers)
+        list_url, scheme = to_list_url(options.name_servers)
+        self._configured = () if list_url else to_name_servers(options.name_servers)
+        self._is_rocketmq = is_rocketmq(self._configured[0] if self._configured else scheme)
         if self.is_rocketmq:
             options = replace(options, watch_routes=False)
             if options.credentials is not None:
@@ -111,11 +118,9 @@ class NameServerClient:
         self._clock: Clock = options.clock or SystemClock()
         self._hook = options.metrics_hook or MetricsHook()
         self._rng = options.rng or random.Random()  # noqa: S311  it spreads load and guards no secret
-        tried_in_order = list(self._name_servers)
-        if options.shuffle_name_servers:
-            self._rng.shuffle(tried_in_order)
+        tried_in_order = list(self._configured)
+        self._arrange(tried_in_order)
         self._choice = NameServerChoice(tried_in_order)
-        self._failover = Failover(self._choice, self._clock, on_failure=self._note_failure)
         opener = self._opener = _opener_of(options.credentials)
         links = NameServerLinks(options.open_channel, opener)
         self._source: RouteSource = GrpcRoutes(links)
@@ -124,10 +129,17 @@ class NameServerClient:
             tls, access_key = options.rocketmq_tls, options.rocketmq_access_key
             self._source = RocketmqRoutes(self._clock, tls=tls, access_key=access_key)
             default_transport = partial(RocketmqTransport, tls=tls, access_key=access_key)
+        self._list = self._listed(list_url, scheme) if list_url else None
+        self._failover = Failover(
+            self._choice,
+            self._clock,
+            on_failure=self._note_failure,
+            first_list=None if self._list is None else self._list.first,
+        )
         self._watch = RouteWatch()
         self._plan = RecheckPlan(self._rng.uniform)
         self._keeper = RouteKeeper(
-            name_servers=len(self._name_servers),
+            choice=self._choice,
             failover=self._failover,
             source=self._source,
             clock=self._clock,
@@ -163,6 +175,7 @@ class NameServerClient:
             follow_credentials=lambda: opener.follow(
                 self._clock, on_reload=lambda result: self._hook.credentials_reloaded(result=result)
             ),
+            follow_list=None if self._list is None else self._list.run,
             clock=self._clock,
             rng=self._rng,
             interval_seconds=options.poll_name_server_interval_seconds,
@@ -174,6 +187,32 @@ class NameServerClient:
             metrics_hook=self._hook,
             default_transport=default_transport,
             coordination=lambda request: agent_coordination(request, AgentLinks(options.open_channel, opener)),
+            first_addr=self._configured[0] if self._configured else urlsplit(list_url).netloc,
+        )
+
+    def _arrange(self, servers: list[str]) -> None:
+        if self._options.shuffle_name_servers:
+            self._rng.shuffle(servers)
+
+    def _listed(self, url: str, scheme: str) -> NameServerList:
+        """Return the list at an address server. Raises InvalidOptionError for one that must not be followed."""
+        # Few clients have such a list, and urllib takes long to import.
+        from pointsman.name_servers.list_sources import HttpNameServers, forgeable_list_problem  # noqa: PLC0415
+
+        credentials = self._options.credentials or Credentials()
+        if problem := forgeable_list_problem(url, credentials):
+            raise InvalidOptionError("name_servers", url, problem)
+        return NameServerList(
+            url,
+            HttpNameServers(url, credentials=credentials, tls=self._options.rocketmq_tls),
+            self._choice,
+            self._source,
+            scheme=scheme,
+            arrange=self._arrange,
+            clock=self._clock,
+            rng=self._rng,
+            hook=self._hook,
+            longest_call_seconds=self._options.lookup_timeout_seconds,
         )
 
     # Start and close
@@ -362,7 +401,7 @@ class NameServerClient:
             **describe_route(topic, cached, now=self._clock.monotonic()),
             "zone": self._options.zone,
             "watched": topic in self._tasks.watched,
-            "nameServers": list(self._name_servers),
+            "nameServers": list(self.name_servers),
             "nameServerInUse": self._choice.in_use,
             **self._descriptions.of(topic),
         }
@@ -373,13 +412,13 @@ class NameServerClient:
 
     @property
     def name_servers(self) -> tuple[str, ...]:
-        """The configured servers."""
-        return self._name_servers
+        """The configured servers, or those of the list at an address server; empty until it was read."""
+        return self._configured if self._list is None else tuple(sorted(self._choice.order()))
 
     @property
     def is_rocketmq(self) -> bool:
         """Whether the name servers are RocketMQ's: their addresses begin with ``rocketmq://``."""
-        return is_rocketmq(self._name_servers[0])
+        return self._is_rocketmq
 
     @property
     def zone(self) -> str:
@@ -388,7 +427,7 @@ class NameServerClient:
 
     @property
     def name_server_in_use(self) -> str:
-        """The server that the next call tries first, and whose routes are watched."""
+        """The server that the next call tries first, and whose routes are watched; empty until there is one."""
         return self._choice.in_use
 
     async def _cached(self, topic: str) -> CachedRoute:

@@ -57,7 +57,9 @@ class ClientOptions(SharedOptions):
 
     name_servers: str | Sequence[str] = field(kw_only=False)
     """Addresses, ``host:port``, or ``rocketmq://host:port`` for RocketMQ's name servers: a list, or a str with ``,`` or
-    ``;`` between them (``namesrvAddr``)."""
+    ``;`` between them (``namesrvAddr``). Or the URL of their list at an address server, which is read every 30 s:
+    ``http://host:port/path``, or ``rocketmq+http://host:port/path`` for RocketMQ's name servers, each with ``https``
+    as well."""
     poll_jitter: float = 0.1
     """Share of the interval, 0 to 1, by which a wait may be shorter, so that clients do not poll at the same moment."""
     close_timeout_seconds: float = 2.0

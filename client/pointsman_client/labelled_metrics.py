@@ -155,6 +155,11 @@ class LabelledMetrics(MetricsHook):
         self._name_server_failures = self._counter(
             "name_server_failures", "Calls to a name server without a usable response", "addr"
         )
+        self._name_server_list_reads = self._counter(
+            "name_server_list_reads",
+            "Reads of the list of name servers at an address server, by result: ok, failed",
+            "result",
+        )
         self._credential_reloads = self._counter(
             "credential_reloads", "Reloads of the credential files, by result: applied, rejected", "result"
         )
@@ -260,6 +265,10 @@ class LabelledMetrics(MetricsHook):
     def name_server_failed(self, *, addr: str) -> None:
         """See :class:`MetricsHook`."""
         self._name_server_failures.labels(addr).inc()
+
+    def name_server_list_read(self, *, result: str) -> None:
+        """See :class:`MetricsHook`."""
+        self._name_server_list_reads.labels(result).inc()
 
     def credentials_reloaded(self, *, result: str) -> None:
         """See :class:`MetricsHook`."""

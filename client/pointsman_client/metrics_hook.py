@@ -85,6 +85,9 @@ class MetricsHook:
     def name_server_failed(self, *, addr: str) -> None:
         """A call to a name server had no usable response."""
 
+    def name_server_list_read(self, *, result: str) -> None:
+        """The list at an address server was read. ``result``: ok, or failed (the last valid one stays in use)."""
+
     def credentials_reloaded(self, *, result: str) -> None:
         """Credential files changed. ``result``: applied, or rejected (the last valid ones stay in use)."""
 

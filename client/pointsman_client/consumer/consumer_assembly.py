@@ -50,7 +50,7 @@ def make_group_consumer(
     coordination = make(
         CoordinationRequest(
             routes=resources.client,
-            name_servers=resources.client.name_servers,
+            name_servers=lambda: resources.client.name_servers,
             group=setting.group,
             client_id=setting.client_id,
             message_model=setting.model,

@@ -8,6 +8,7 @@ import socket
 
 from pointsman.client_id import client_id_problem
 from pointsman.names import ROCKETMQ_SCHEME
+from pointsman_client.client import parts_of
 from pointsman_client.consumer.consumer_options import ConsumerOptions
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.subscription import Subscription, Subscriptions, to_subscriptions
@@ -30,7 +31,7 @@ class ConsumerIdentity:
             check_client_id(options.client_id)
             if options.client_id
             else make_client_id(
-                address=local_address(resources.client.name_servers[0]),
+                address=local_address(parts_of(resources.client).first_addr),
                 group=options.group,
                 model=options.message_model,
                 zone=options.zone,

@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from pointsman.names import name_problem, read_name_servers, text_problem
+from pointsman.address_list import url_problem
+from pointsman.names import ROCKETMQ_SCHEME, name_problem, read_name_servers, text_problem
 from pointsman_client.errors import InvalidAddressError, InvalidNameError, InvalidOptionError
+
+_LIST_URL = re.compile(r"(?P<kind>rocketmq\+)?(?P<url>https?://[^/]+/.+)")
+
+
+def to_list_url(name_servers: str | Sequence[str]) -> tuple[str, str]:
+    """Return the URL of a list and the scheme of the servers in it; empty: addresses are given, or what is invalid.
+
+    ``rocketmq+http://...`` is a list of RocketMQ's name servers. Raises :class:`InvalidAddressError`.
+    """
+    given: object = name_servers
+    if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 1:
+        given = given[0]
+    match = _LIST_URL.fullmatch(given.strip()) if isinstance(given, str) else None
+    if match is None:
+        return "", ""
+    url = match["url"]
+    if problem := url_problem(url):
+        # One with a user name is not shown: it may have a password.
+        raise InvalidAddressError(f"the URL of a list of name servers {problem}" + ("" if "@" in url else f": {url!r}"))
+    return url, ROCKETMQ_SCHEME if match["kind"] else ""
 
 
 def to_name_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:

@@ -81,6 +81,10 @@ class GrpcRoutes:
             not_found=lambda: ClusterNotFoundError(""),
         )
 
+    async def release(self, addr: str, *, timeout_seconds: float) -> None:
+        """See :meth:`RouteSource.release`."""
+        await self._links.remove(addr, timeout_seconds=timeout_seconds)
+
     async def close(self, *, timeout_seconds: float) -> None:
         """See :meth:`RouteSource.close`."""
         await self._links.close(timeout_seconds=timeout_seconds)

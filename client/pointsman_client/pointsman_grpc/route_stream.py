@@ -97,7 +97,7 @@ class RouteStream:
         """Watch until cancelled."""
         while True:
             topics = frozenset(self._topics())
-            if not topics:
+            if not topics or not self._choice.in_use:
                 await self._changed()
                 continue
             addr, started_at = self._next_server(), self._clock.monotonic()

@@ -172,7 +172,7 @@ class CoordinationRequest:
     """What a coordination is built from."""
 
     routes: Routes
-    name_servers: Sequence[str]
+    name_servers: Callable[[], Sequence[str]]
     group: str
     client_id: str
     message_model: MessageModel

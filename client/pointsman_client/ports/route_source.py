@@ -39,6 +39,10 @@ class RouteSource(Protocol):
         """Send a minimal query; returns when the server responds."""
         ...
 
+    async def release(self, addr: str, *, timeout_seconds: float) -> None:
+        """Close the connection to a server that is no longer listed; a later query opens a new one."""
+        ...
+
     async def close(self, *, timeout_seconds: float) -> None:
         """End all queries and close all connections."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 import grpc
@@ -124,12 +124,14 @@ class RocketmqRoutes:
         """See :meth:`RouteSource.ping`. Queries a route: a name server that warms up may respond to all but these."""
         await self._query_topic(addr, DEFAULT_TOPIC, seconds)
 
+    async def release(self, addr: str, *, timeout_seconds: float) -> None:
+        """See :meth:`RouteSource.release`."""
+        link = self._links.pop(addr, None)
+        await _close([] if link is None else [link], timeout_seconds=timeout_seconds)
+
     async def close(self, *, timeout_seconds: float) -> None:
         """See :meth:`RouteSource.close`."""
-        closings = [
-            asyncio.create_task(link.close(), name="pointsman-name-server-close") for link in self._links.values()
-        ]
-        await finish_tasks(closings, timeout_seconds=timeout_seconds)
+        await _close(self._links.values(), timeout_seconds=timeout_seconds)
 
     async def _query_topic(self, addr: str, topic: str, seconds: float) -> bytes | None:
         """Return the body of a route; None: there is no such topic."""
@@ -154,6 +156,11 @@ class RocketmqRoutes:
         if response.command.code != ResponseCode.SUCCESS:
             raise _failure(addr, code, response.command)
         return response.body
+
+
+async def _close(links: Iterable[Link], *, timeout_seconds: float) -> None:
+    closings = [asyncio.create_task(link.close(), name="pointsman-name-server-close") for link in links]
+    await finish_tasks(closings, timeout_seconds=timeout_seconds)
 
 
 def _failure(addr: str, request: RequestCode, response: Command) -> NameServerFailedError | AccessDeniedError:

@@ -28,12 +28,22 @@ class Failover:
     """Calls the servers of a :class:`NameServerChoice` in turn, under one deadline."""
 
     def __init__(
-        self, choice: NameServerChoice, clock: Clock, *, on_failure: Callable[[str], None] = lambda _: None
+        self,
+        choice: NameServerChoice,
+        clock: Clock,
+        *,
+        on_failure: Callable[[str], None] = lambda _: None,
+        first_list: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
-        """``on_failure(addr)`` is called for each server without a usable response."""
+        """``on_failure(addr)`` is called for each server without a usable response.
+
+        ``first_list(seconds)`` waits for the first list of servers and raises :class:`NameServerFailedError` if there
+        is none after that time; None: there is one from the start.
+        """
         self._choice = choice
         self._clock = clock
         self._on_failure = on_failure
+        self._first_list = first_list
 
     async def call(self, attempt: Callable[[str, float], Awaitable[ResultT]], *, timeout_seconds: float) -> ResultT:
         """Return the first response of ``attempt(addr, seconds)``.
@@ -64,7 +74,7 @@ class Failover:
         failures: dict[str, NameServerFailedError] = {}
         denials: dict[str, AccessDeniedError] = {}
         responses: list[ResultT] = []
-        waiting, is_first_round = deque(self._choice.order()), True
+        waiting, is_first_round = deque(await self._servers(timeout_seconds)), True
         while waiting:
             addr = waiting.popleft()
             share = (deadline - self._clock.monotonic()) / (len(waiting) + 1)
@@ -93,6 +103,15 @@ class Failover:
         if not responses:
             raise NameServersUnavailableError(tuple(failures.values())) from failures[addr]
         return responses
+
+    async def _servers(self, seconds: float) -> tuple[str, ...]:
+        """Return the servers in the order in which they are called. Waits for the first list if there is none yet."""
+        if self._first_list is not None:
+            try:
+                await self._first_list(seconds)
+            except NameServerFailedError as failure:
+                raise NameServersUnavailableError((failure,)) from failure
+        return self._choice.order()
 
 
 def _ran_out_of_time(failure: NameServerFailedError) -> bool:

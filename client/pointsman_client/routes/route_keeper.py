@@ -11,6 +11,7 @@ from pointsman.clock import Clock
 from pointsman_client.aio import Callbacks, SingleFlight
 from pointsman_client.core.cached_routes import CachedRoute, RouteTable
 from pointsman_client.core.message_queue import order_topic_surplus
+from pointsman_client.core.name_server_choice import NameServerChoice
 from pointsman_client.core.recheck_plan import RecheckPlan, WantedTopics
 from pointsman_client.core.route import Revision, RouteChange, TopicRoute
 from pointsman_client.core.route_agreement import RevisionOrder, as_stale, judge, loss
@@ -41,7 +42,7 @@ class RouteKeeper:
     def __init__(
         self,
         *,
-        name_servers: int,
+        choice: NameServerChoice,
         failover: Failover,
         source: RouteSource,
         clock: Clock,
@@ -54,7 +55,7 @@ class RouteKeeper:
         on_work: Callable[[], None],
     ) -> None:
         """``on_work()`` is called when the recheck plan or the result of :meth:`topics` changes."""
-        self._name_servers = name_servers
+        self._choice = choice
         self._failover = failover
         self._source = source
         self._clock = clock
@@ -115,7 +116,7 @@ class RouteKeeper:
                 return _Response(addr, None)
 
         def is_sufficient(responses: Sequence[_Response]) -> bool:
-            all_queried = len(responses) == self._name_servers
+            all_queried = {each.addr for each in responses}.issuperset(self._choice.order())
             return judge(self._route(topic), [each.route for each in responses], all_queried=all_queried) is not None
 
         responses = await self._failover.call_until(
@@ -166,7 +167,7 @@ class RouteKeeper:
         known = self._route(topic)
         if known is None and route is None:
             return
-        if self._name_servers > 1 and loss(known, route):
+        if len(self._choice.order()) > 1 and loss(known, route):
             self._plan.doubted(topic, now=self._clock.monotonic())
             self._on_work()
             return

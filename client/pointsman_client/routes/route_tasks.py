@@ -34,13 +34,16 @@ class RouteTasks:
         plan: RecheckPlan,
         watcher: RouteWatcher | None,
         follow_credentials: Callable[[], Coroutine[Any, Any, None]],
+        follow_list: Callable[[], Coroutine[Any, Any, None]] | None,
         clock: Clock,
         rng: random.Random,
         interval_seconds: float,
         jitter: float,
         concurrency: int,
     ) -> None:
-        """``watcher`` None: routes are only polled. ``follow_credentials`` runs until cancelled."""
+        """``watcher`` None: routes are only polled. ``follow_credentials`` and ``follow_list`` run until
+        cancelled; None: the list of name servers does not change.
+        """
         look_up_round = LookUpRound(concurrency=concurrency)
         poller = RoutePoller(
             clock=clock,
@@ -58,6 +61,8 @@ class RouteTasks:
             "pointsman-route-recheck": self._rechecker.run,
             "pointsman-credentials": follow_credentials,
         }
+        if follow_list is not None:
+            self._runs["pointsman-name-server-list"] = follow_list
         if watcher is not None:
             self._runs["pointsman-route-watch"] = watcher.run
         self._tasks: list[asyncio.Task[None]] = []

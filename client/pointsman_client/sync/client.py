@@ -127,7 +127,7 @@ class NameServerClient(Facade):
 
     @property
     def name_servers(self) -> tuple[str, ...]:
-        """The configured servers."""
+        """The configured servers, or those of the list at an address server; empty until it was read."""
         return self.inner.name_servers
 
     @property
@@ -142,7 +142,7 @@ class NameServerClient(Facade):
 
     @property
     def name_server_in_use(self) -> str:
-        """The server that the next call tries first, and whose routes are watched."""
+        """The server that the next call tries first, and whose routes are watched; empty until there is one."""
         return self.inner.name_server_in_use
 
 

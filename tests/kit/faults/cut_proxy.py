@@ -25,6 +25,11 @@ class CutProxy:
         self._serving: set[asyncio.Task[None]] = set()
         self._is_ended = False
 
+    @property
+    def is_used(self) -> bool:
+        """Whether a connection is open."""
+        return bool(self._open)
+
     def cut(self) -> None:
         """From now on nothing passes, not even the end of a connection."""
         self._is_cut.set()

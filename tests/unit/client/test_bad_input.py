@@ -24,7 +24,7 @@ from pointsman_client import (
 from pointsman_client.consumer.consumer_identity import local_address, make_client_id
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
-from pointsman_client.core.checks import check_name, to_name_servers
+from pointsman_client.core.checks import check_name, to_list_url, to_name_servers
 from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
 from pointsman_client.errors import InvalidInputError
 from pointsman_client.memory import MemoryTransport
@@ -49,6 +49,40 @@ from pointsman_client.memory import MemoryTransport
 )
 def test_name_servers_are_read_from_a_list_or_a_text(given: str | list[str], addrs: tuple[str, ...]) -> None:
     assert to_name_servers(given) == addrs
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        pytest.param("http://a:8080/nsaddr", ("http://a:8080/nsaddr", ""), id="http"),
+        pytest.param([" https://a/x?nofix=1 "], ("https://a/x?nofix=1", ""), id="one-in-a-list"),
+        pytest.param("rocketmq+http://a:8080/x", ("http://a:8080/x", "rocketmq://"), id="rocketmq"),
+        pytest.param("rocketmq+https://[::1]:1/x", ("https://[::1]:1/x", "rocketmq://"), id="rocketmq-tls"),
+        pytest.param("http://a:8080", ("", ""), id="no-path"),
+        pytest.param("http://a:8080/", ("", ""), id="no-path-but-a-slash"),
+        pytest.param(["http://a/x", "http://b/x"], ("", ""), id="two"),
+        pytest.param("a:1", ("", ""), id="address"),
+        pytest.param(None, ("", ""), id="none"),
+    ],
+)
+def test_a_url_with_a_path_is_that_of_a_list(given: Any, read: tuple[str, str]) -> None:
+    assert to_list_url(given) == read
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://me:s3cret@ns1/x", "the URL of a list of name servers must not have a user name or password"),
+        ("http://ns1:0/x", "must be http://HOST:PORT/PATH or https://HOST:PORT/PATH: 'http://ns1:0/x'"),
+        ("rocketmq+http://ns1:port/x", "is not a URL: "),
+        ("http://ns1/\0", "must not hold control characters"),
+    ],
+)
+def test_an_unusable_url_of_a_list_is_refused_and_its_password_not_shown(url: str, problem: str) -> None:
+    with pytest.raises(InvalidAddressError) as caught:
+        NameServerClient(url)
+    assert problem in str(caught.value)
+    assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ class BrokerRequests:
             "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY" if self._request.call_listener is None else "CONSUME_PASSIVELY",
             "PROP_CONSUMEORDERLY": str(self._request.is_ordered).lower(),
             "PROP_CONSUMER_START_TIMESTAMP": str(int(self._started_at.timestamp() * 1000)),
-            "PROP_NAMESERVER_ADDR": ";".join(self._request.name_servers),
+            "PROP_NAMESERVER_ADDR": ";".join(self._request.name_servers()),
         }
         return Reply(body=running_info(properties, consumer, self._request.subscriptions()))
 

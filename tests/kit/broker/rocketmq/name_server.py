@@ -25,6 +25,11 @@ class RocketmqNameServer:
         self._open: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
 
+    @property
+    def is_used(self) -> bool:
+        """Whether a connection is open."""
+        return bool(self._open)
+
     def usual(self, request: Command) -> bytes:
         """Respond to 105 as RocketMQ 5.3.3."""
         route = self.routes.get(request.ext.get("topic", ""))
