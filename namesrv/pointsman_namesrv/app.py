@@ -56,6 +56,7 @@ from pointsman_namesrv.snapshot.snapshot_codec import HistoryMark
 from pointsman_namesrv.snapshot.snapshot_store import SnapshotStore
 from pointsman_namesrv.web.address_server import address_lists
 from pointsman_namesrv.web.fleet_documents import Fleet
+from pointsman_namesrv.web.followed_list import FollowedList, followed_list
 from pointsman_namesrv.web.loop_documents import LoopDocuments
 from pointsman_namesrv.web.page_documents import PageSources
 from pointsman_namesrv.web.past_source import PastSource
@@ -87,6 +88,8 @@ class Parts:
     snapshot: SnapshotKeeper | None
     """None: nothing is stored on disk."""
     settings: SettingsKeeper
+    followed_list: FollowedList | None
+    """None: operators set all lists of name servers."""
     pauses: OwnPauses
     periodic_tasks: PeriodicTasks
     hub: WatchHub
@@ -320,6 +323,8 @@ class NameServerApp:
             ]
             if parts.snapshot is not None:
                 work.append(parts.snapshot.run())
+            if parts.followed_list is not None:
+                work.append(parts.followed_list.run())
             if self._certificates is not None:
                 work.append(self._certificates.run())
             if parts.remoting is not None:
@@ -362,7 +367,8 @@ class NameServerApp:
         history = [*self.parts.recorder.problems(), *self.parts.memory.problems()]
         stored = [*history, *snapshot, *self.parts.settings.problems()]
         tls = self._certificates.problems() if self._certificates is not None else []
-        return [*overdue, *orders, *stored, *tls, *self.access.problems()]
+        lists = self.parts.followed_list.problems() if self.parts.followed_list is not None else []
+        return [*overdue, *orders, *stored, *lists, *tls, *self.access.problems()]
 
     # --- parts ------------------------------------------------------------------------------------------------
 
@@ -435,7 +441,9 @@ class NameServerApp:
             clock=clock,
             node=self._shown(node),
             settings=settings,
-            administration=Administration(core, hidden_namespaces=config.history.hide_kv),
+            administration=Administration(
+                core, hidden_namespaces=config.history.hide_kv, followed_list=config.address_server.follows
+            ),
             past=PastQueries(past, questions, clock=clock, node=node),
         )
         peers = PeerComparison(config.peers, admin, core=core, boot=self._boot, clock=clock, metrics=metrics)
@@ -469,6 +477,7 @@ class NameServerApp:
             past=past,
             snapshot=self._snapshot_keeper(lambda: HistoryMark(self._boot, recorder.last_seq)),
             settings=settings,
+            followed_list=followed_list(config, core, settings, record=record, registry=metrics.registry, clock=clock),
             pauses=pauses,
             periodic_tasks=PeriodicTasks(
                 core,

@@ -267,6 +267,9 @@ class RemotingConfig:
         yield from outside("max_connections", self.max_connections, 1, 1_000_000)
 
 
+_FOLLOWED = ("dns", "file")
+
+
 @dataclass(frozen=True, slots=True)
 class AddressServerConfig:
     """Lists of name servers over HTTP, which RocketMQ's brokers and clients can ask for in place of a fixed list."""
@@ -276,11 +279,32 @@ class AddressServerConfig:
     the lists, which `pointsmanctl nsaddr` sets."""
     tls: bool = False
     """Whether this port is HTTPS, with the certificate of ``[tls]``: for agents. RocketMQ asks over plain HTTP."""
+    dns: str = ""
+    """DNS name and port, host:port. `/rocketmq/nsaddr` then lists each address that the name resolves to, at most 16;
+    operators cannot change it. Empty: `pointsmanctl nsaddr` sets it."""
+    file: str = ""
+    """File with that list in place of `dns`: one address per line, each line ended; empty lines and lines with `#` are
+    skipped."""
+    refresh_seconds: float = 10.0
+    """Interval at which `dns` is resolved and `file` is read again. An invalid or empty list keeps the last valid one,
+    also over a restart."""
+
+    @property
+    def follows(self) -> str:
+        """Name and value of the setting that the list follows; empty: operators set it."""
+        return next((f"address_server.{name} = {value!r}" for name in _FOLLOWED if (value := getattr(self, name))), "")
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
         if self.listen:
             yield from unusable_listen("listen", self.listen)
+        yield from fault("dns", self.dns, addr_problem(self.dns) if self.dns else None)
+        yield from fault("file", self.file, text_problem(self.file))
+        if self.dns and self.file:
+            yield "file: dns is also set; set only one of them"
+        if self.follows and not self.listen:
+            yield f"listen: is empty; {self.follows} needs an address where the list is served"
+        yield from outside("refresh_seconds", self.refresh_seconds, 0.05, 3_600.0)
 
 
 @dataclass(frozen=True, slots=True)

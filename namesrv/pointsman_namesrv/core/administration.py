@@ -10,7 +10,8 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from pointsman.wire.refusals import refuse_if_any
+from pointsman import address_list
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, refuse_if_any, shown
 from pointsman_namesrv.core.additive import drop_topic
 from pointsman_namesrv.core.broker_events import write_perm_event
 from pointsman_namesrv.core.events import Event, EventKind
@@ -109,12 +110,14 @@ class Administration:
     """Changes of one name server. ``by`` is the operator's name as the request states it.
 
     Events have the previous value as ``before``. ``hidden_namespaces``: of their keys events have no value, only its
-    length and digest.
+    length and digest. ``followed_list``: the setting that the list of name servers follows, which operators cannot
+    change then.
     """
 
-    def __init__(self, core: NameServer, *, hidden_namespaces: Collection[str] = ()) -> None:
+    def __init__(self, core: NameServer, *, hidden_namespaces: Collection[str] = (), followed_list: str = "") -> None:
         self._core = core
         self._hidden_namespaces = frozenset(hidden_namespaces)
+        self._followed_list = followed_list
 
     def check_write_perm(self, key: GroupKey, *, writable: bool) -> Rows:
         """See :meth:`set_write_perm`."""
@@ -162,6 +165,7 @@ class Administration:
 
     def check_put_kv(self, namespace: str, key: str, value: str) -> Rows:
         """See :meth:`put_kv`."""
+        self._refuse_followed(namespace, key)
         self._core.kv.check_put(namespace, key, value)
         if namespace == ORDER_TOPIC_NAMESPACE:
             refuse_if_any(order_violations(self._core.routes, key, value))
@@ -170,7 +174,8 @@ class Administration:
     def put_kv(self, namespace: str, key: str, value: str, *, by: str) -> Change:
         """Set one key of the KV configuration. Raises InvalidRequest, LimitExceeded.
 
-        An order configuration with more queues than a registered broker has of the topic is an InvalidRequest.
+        An order configuration with more queues than a registered broker has of the topic is an InvalidRequest, and a
+        list of name servers that follows a setting.
         """
         self.check_put_kv(namespace, key, value)
         before = self._core.kv.get(namespace, key)
@@ -189,11 +194,13 @@ class Administration:
 
     def check_delete_kv(self, namespace: str, key: str) -> Rows:
         """See :meth:`delete_kv`."""
+        self._refuse_followed(namespace, key)
         self._core.kv.check_delete(namespace, key)
         return {SettingKey(SettingKind.KV, (namespace, key)): None}
 
     def delete_kv(self, namespace: str, key: str, *, by: str) -> Change:
-        """Remove one key; its event has no value. Raises KvNotFound."""
+        """Remove one key; its event has no value. Raises KvNotFound, and InvalidRequest as :meth:`put_kv`."""
+        self._refuse_followed(namespace, key)
         before = self._core.kv.get(namespace, key)
         self._core.kv.delete(namespace, key)
         if namespace == ORDER_TOPIC_NAMESPACE:
@@ -201,6 +208,11 @@ class Administration:
         recorded = self._recorded(namespace, before)
         detail: dict[str, object] = {"namespace": namespace, "key": key, "before": recorded, "by": by}
         return Change(True, (Event(kind=EventKind.KV_CHANGED, reason=Reason.ADMIN, detail=detail),))
+
+    def _refuse_followed(self, namespace: str, key: str) -> None:
+        if self._followed_list and (namespace, key) == (address_list.NAMESPACE, address_list.key_of("")):
+            rule = f"follows {self._followed_list} of this name server: change the list there, not {shown(key)}"
+            raise InvalidRequest([FieldViolation("key", rule)])
 
     def _recorded(self, namespace: str, value: str | None) -> object:
         """Return a value of a key as events have it; None: it was not set."""

@@ -82,7 +82,9 @@ def remoting_server(
         clock=clock,
         record=record,
         shown=shown,
-        administration=Administration(core, hidden_namespaces=config.history.hide_kv),
+        administration=Administration(
+            core, hidden_namespaces=config.history.hide_kv, followed_list=config.address_server.follows
+        ),
     )
     requests = Requests(tables, brokers, operators, lifecycle=lifecycle, metrics=metrics, record=record, access=access)
     return RemotingServer(
