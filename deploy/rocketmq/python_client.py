@@ -12,7 +12,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, SendError
+from pointsman_client import ConsumeFrom, Message, PointsmanError, Producer, PushConsumer, ReceivedMessage
 
 MOST_FAILURES = 20
 
@@ -25,7 +25,7 @@ async def produce(name_servers: str, topic: str, _group: str, count: int, millis
         while number < count and failures < MOST_FAILURES and not Path("stop").exists():  # noqa: ASYNC240  # a local folder
             try:
                 result = await producer.send(Message(topic, f"m{number}".encode()))
-            except SendError as error:
+            except PointsmanError as error:
                 print(f"failed m{number} {' '.join(str(error).split())}", flush=True)
                 failures += 1
             else:
