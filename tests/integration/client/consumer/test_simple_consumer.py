@@ -348,3 +348,14 @@ async def test_a_member_does_not_join_before_a_broker_has_responded(setup: Setup
     assert await received(consumer, setup) == ()
     assert setup.group.members == {}
     assert not consumer.health().is_ready
+
+
+async def test_where_brokers_do_not_notice_a_late_acknowledgement_the_consumer_does(setup: Setup) -> None:
+    setup.brokers.transport.notices_late_acknowledgements = False
+    await setup.brokers.put(Q0, ["a", "b"])
+    consumer = await setup.join_leasing("x")
+    a, b = await received(consumer, setup, invisible_seconds=10)
+    await consumer.ack(a)
+    await setup.clock.advance(10)
+    with pytest.raises(LeaseExpiredError):
+        await consumer.ack(b)
