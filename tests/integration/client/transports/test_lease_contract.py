@@ -249,6 +249,15 @@ async def test_an_ordered_group_gets_nothing_of_a_queue_with_a_lease(group: Grou
     assert bodies(await group.pop(is_ordered=True)) == ["c"]
 
 
+async def test_an_ordered_group_does_not_pass_a_message_whose_lease_is_valid(group: Group) -> None:
+    await group.send("a", "b")
+    await group.begin()
+    first, _ = (await group.pop(is_ordered=True, seconds=SHORT_SECONDS)).messages
+    await group.change(first, seconds=LONG_SECONDS)
+    await asyncio.sleep(2 * SHORT_SECONDS)
+    assert bodies(await group.pop(is_ordered=True)) == []
+
+
 async def test_an_ordered_group_repeats_from_the_first_unfinished_message(group: Group) -> None:
     await group.send("a", "b", "c")
     await group.begin()
