@@ -81,6 +81,8 @@ class MessagePopper:
         self._skipped_until: dict[str, float] = {}
         self._begun: dict[MessageQueue, None] = {}
         self._stopping: asyncio.Event = asyncio.Event()
+        self.restarted: set[MessageQueue] = set()
+        """Queues whose broker lost the group's leases: their committed offsets are too high."""
         self.errors: dict[str, PointsmanError] = {}
         """Brokers that fail now, by address."""
 
@@ -211,6 +213,7 @@ class MessagePopper:
                     "or stop its consumers and delete its offsets (pointsmanctl group delete)"
                 )
                 raise GroupModeError(self._group, queue.topic, problem)
+            self.restarted.add(queue)
             logger.warning("%s has lost the leases of group %s, which begins at offset %d", queue, self._group, offset)
         begin = self._transport.begin_group(
             addr, queue, offset, group=self._group, timeout_seconds=self._timeout_seconds

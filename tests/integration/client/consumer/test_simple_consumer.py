@@ -256,6 +256,9 @@ async def test_a_broker_that_lost_its_data_is_read_from_its_first_message(setup:
     setup.brokers.transport.lose_messages(addr_of("a"))
     await setup.brokers.put(Q0, ["new"])
     assert bodies(await received(consumer, setup)) == ["new"]
+    await setup.clock.advance(6)
+    assert setup.group.offsets[Q0] == 0
+    assert setup.group.offsets[Q1] == 0
 
 
 async def test_a_broker_that_is_down_does_not_hold_up_the_others_and_is_read_again(setup: Setup) -> None:
