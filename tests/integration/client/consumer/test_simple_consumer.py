@@ -362,3 +362,17 @@ async def test_where_brokers_do_not_notice_a_late_acknowledgement_the_consumer_d
     await setup.clock.advance(10)
     with pytest.raises(LeaseExpiredError):
         await consumer.ack(b)
+
+
+async def test_a_reset_of_offsets_has_no_effect_on_a_group_that_leases_messages(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    await setup.brokers.put(Q0, numbers(3))
+    consumer = await setup.join_leasing("x")
+    await consumer.ack(*await received(consumer, setup))
+    await setup.clock.advance(6)
+    setup.group.reset(Q0, 1)
+    await setup.clock.advance(11)
+    assert await received(consumer, setup) == ()
+    assert setup.group.offsets[Q0] == 3
+    assert "it has no effect on group billing, which leases messages" in caplog.text

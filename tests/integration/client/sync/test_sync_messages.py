@@ -258,7 +258,7 @@ def test_threads_receive_with_leases_and_a_close_ends_an_iteration(fleet: TestFl
         consumer.ack(*found[:7])
         consumer.change_invisible_duration(found[7], 10.0)
         fleet.advance(11)
-        seen = []
+        seen: list[ReceivedMessage] = []
         iterating = threading.Thread(target=lambda: seen.extend(consumer))
         iterating.start()
         until(lambda: seen, what="the message that came back")

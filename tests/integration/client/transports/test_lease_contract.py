@@ -174,6 +174,14 @@ async def test_a_message_comes_back_when_its_lease_is_over_with_one_more_failed_
     assert first.lease != second.lease
 
 
+async def test_a_later_delivery_has_its_own_time_too(group: Group) -> None:
+    await group.send("a")
+    await group.begin()
+    await group.pop(seconds=SHORT_SECONDS)
+    counts = [(await group.pop_until(1, seconds=SHORT_SECONDS))[0].message.reconsume_times for _ in range(2)]
+    assert counts == [1, 2]
+
+
 async def test_each_lease_has_its_own_time(group: Group) -> None:
     await group.send("a", "b")
     await group.begin()
