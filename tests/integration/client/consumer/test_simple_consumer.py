@@ -376,3 +376,22 @@ async def test_a_reset_of_offsets_has_no_effect_on_a_group_that_leases_messages(
     assert await received(consumer, setup) == ()
     assert setup.group.offsets[Q0] == 3
     assert "it has no effect on group billing, which leases messages" in caplog.text
+
+
+async def test_a_topic_that_is_unsubscribed_during_a_receive_does_not_end_it(setup: Setup) -> None:
+    setup.routes.set(route_of("refunds", {"b": 1}))
+    consumer = await setup.join_leasing("x", subscriptions={"orders": "*", "refunds": "*"})
+    await received(consumer, setup)
+    for name in "ab":
+        setup.brokers.transport.hang(addr_of(name))
+    receiving = asyncio.ensure_future(consumer.receive(timeout_seconds=3.0))
+    await setup.clock.advance(1)
+    for topic in ("orders", "refunds"):
+        consumer.unsubscribe(topic)
+    for name in "ab":
+        setup.brokers.transport.bring_up(addr_of(name))
+    await setup.clock.advance(3)
+    assert await receiving == ()
+    consumer.subscribe("orders")
+    await setup.brokers.put(Q0, ["a"])
+    assert bodies(await received(consumer, setup)) == ["a"]
