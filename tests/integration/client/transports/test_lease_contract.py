@@ -299,6 +299,16 @@ async def test_a_removed_message_that_its_receiver_finishes_in_time_is_not_count
     assert (bodies(popped), popped.trimmed) == (["b"], {})
 
 
+async def test_a_removed_message_that_is_renewed_and_not_finished_is_counted(group: Group) -> None:
+    await group.send("a", "b")
+    await group.begin()
+    first = await group.pop(1, seconds=SHORT_SECONDS)
+    await group.brokers.trim(group.addr, QUEUE, 1)
+    await group.change(*first.messages, seconds=SHORT_SECONDS)
+    await asyncio.sleep(2 * SHORT_SECONDS)
+    assert (await group.pop()).trimmed == {QUEUE: 1}
+
+
 async def test_a_wait_ends_with_a_new_message(group: Group) -> None:
     await group.begin()
     waiting = asyncio.create_task(group.wait(LONG_SECONDS))
