@@ -217,16 +217,22 @@ class LeasingMember:
                 failures |= dict.fromkeys(queues, error)
         # Also unchanged ones: the store sends them again to an agent that may have lost them.
         wanted = {queue: each.finished_offset for queue, each in self._backlogs.items() if queue not in failures}
+        restarted = {queue: wanted.pop(queue) for queue in self.popper.restarted & wanted.keys()}
+        # A reset is a separate commit: other offsets must not go backwards.
+        failures |= await self._commit(restarted, reset=True)
+        self.popper.restarted -= restarted.keys() - failures.keys()
         failures |= await self._commit(wanted)
         self._note(failures)
 
-    async def _commit(self, wanted: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, PointsmanError]:
+    async def _commit(
+        self, wanted: Mapping[MessageQueue, int], *, reset: bool = False
+    ) -> Mapping[MessageQueue, PointsmanError]:
         if not wanted:
             return {}
         epochs = {queue: self._epochs[queue] for queue in wanted if queue in self._epochs}
         # An application's own store may be older than epochs, and then never loads one.
         stated = {"epochs": epochs} if epochs else {}
-        failures = dict(await self._coordination.offsets.commit(wanted, reset=False, **stated))
+        failures = dict(await self._coordination.offsets.commit(wanted, reset=reset, **stated))
         for queue, offset in wanted.items():
             error = failures.get(queue)
             if isinstance(error, OffsetResetError):

@@ -43,7 +43,7 @@ class LeasingTransport(LeasesMessages, Transport, Protocol):
 class _Source:
     """The queues of one topic at one broker."""
 
-    topic: str
+    subscription: Subscription
     addr: str
     queues: tuple[MessageQueue, ...]
 
@@ -81,6 +81,8 @@ class MessagePopper:
         self._skipped_until: dict[str, float] = {}
         self._begun: dict[MessageQueue, None] = {}
         self._stopping: asyncio.Event = asyncio.Event()
+        self.restarted: set[MessageQueue] = set()
+        """Queues whose broker lost the group's leases: their committed offsets are too high."""
         self.errors: dict[str, PointsmanError] = {}
         """Brokers that fail now, by address."""
 
@@ -150,10 +152,11 @@ class MessagePopper:
                 except BrokerUnreachableError as error:
                     self._note_failure(queue, error)
                     continue
-                if self._skipped_until.get(addr, now) <= now:
+                if self._skipped_until.get(addr, now) <= now and topic in self._subscriptions:
                     by_broker.setdefault((topic, addr), []).append(queue)
         sources = deque(
-            _Source(topic, addr, _rotated(queues, self._turn)) for (topic, addr), queues in by_broker.items()
+            _Source(self._subscriptions[topic], addr, _rotated(queues, self._turn))
+            for (topic, addr), queues in by_broker.items()
         )
         sources.rotate(-self._turn)
         return list(sources)
@@ -187,7 +190,7 @@ class MessagePopper:
             self._transport.pop(
                 source.addr,
                 source.queues,
-                reader=self._reader(source.topic),
+                reader=Reader(self._group, source.subscription.expression),
                 max_messages=most,
                 invisible_seconds=invisible_seconds,
                 is_ordered=self._is_ordered,
@@ -211,6 +214,7 @@ class MessagePopper:
                     "or stop its consumers and delete its offsets (pointsmanctl group delete)"
                 )
                 raise GroupModeError(self._group, queue.topic, problem)
+            self.restarted.add(queue)
             logger.warning("%s has lost the leases of group %s, which begins at offset %d", queue, self._group, offset)
         begin = self._transport.begin_group(
             addr, queue, offset, group=self._group, timeout_seconds=self._timeout_seconds
@@ -219,8 +223,8 @@ class MessagePopper:
 
     async def _selected(self, source: _Source, leased: Sequence[LeasedMessage]) -> Sequence[LeasedMessage]:
         """Return the messages whose tags are wanted; finish the others."""
-        subscription = self._subscriptions.get(source.topic)
-        if subscription is None or not subscription.tags:
+        subscription = source.subscription
+        if not subscription.tags:
             return leased
         skipped = [each for each in leased if not subscription.matches(each.message.tags)]
         if skipped:
@@ -246,7 +250,7 @@ class MessagePopper:
                 self._transport.wait_for_messages(
                     source.addr,
                     source.queues,
-                    reader=self._reader(source.topic),
+                    reader=Reader(self._group, source.subscription.expression),
                     is_ordered=self._is_ordered,
                     wait_seconds=seconds,
                     timeout_seconds=self._timeout_seconds,
@@ -255,9 +259,6 @@ class MessagePopper:
             )
         except PointsmanError as error:
             self._note_failure(source.queues[0], error, addr=source.addr)
-
-    def _reader(self, topic: str) -> Reader:
-        return Reader(self._group, self._subscriptions[topic].expression)
 
     async def _call(self, addr: str, call: Awaitable[ResultT], *, wait_seconds: float = 0.0) -> ResultT:
         allowed = wait_seconds + self._timeout_seconds + SLACK_SECONDS

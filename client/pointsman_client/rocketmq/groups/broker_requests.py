@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -18,7 +18,7 @@ from pointsman.rocketmq.frames import Command, compact
 from pointsman_client.aio import end_tasks, start_task
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.retry_rules import Outcome
-from pointsman_client.ports.coordination import CoordinationRequest, RunningConsumer
+from pointsman_client.ports.coordination import CoordinationRequest
 from pointsman_client.rocketmq.broker_connection import Reply
 from pointsman_client.rocketmq.groups.member_links import queue_name
 from pointsman_client.rocketmq.message_codec import decode_messages, stored_queue
@@ -109,13 +109,16 @@ class BrokerRequests:
         consumer = self._request.consumer()
         if consumer is None:
             return Reply(BrokerResponseCode.SYSTEM_ERROR, "the consumer has not started")
+        consume_type = "CONSUME_ACTIVELY" if self._request.call_listener is None else "CONSUME_PASSIVELY"
+        # A consumer that leases messages holds no queues.
+        queues = () if self._request.leases else consumer.describe()["queues"]
         properties = {
-            "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY" if self._request.call_listener is None else "CONSUME_PASSIVELY",
+            "PROP_CONSUME_TYPE": "CONSUME_POP" if self._request.leases else consume_type,
             "PROP_CONSUMEORDERLY": str(self._request.is_ordered).lower(),
             "PROP_CONSUMER_START_TIMESTAMP": str(int(self._started_at.timestamp() * 1000)),
             "PROP_NAMESERVER_ADDR": ";".join(self._request.name_servers()),
         }
-        return Reply(body=running_info(properties, consumer, self._request.subscriptions()))
+        return Reply(body=running_info(properties, queues, self._request.subscriptions()))
 
     def _consume(self, command: Command, body: bytes, reply: SendReply) -> None:
         call = self._request.call_listener
@@ -166,10 +169,15 @@ def reset_offsets(body: bytes) -> dict[tuple[str, str, int], int]:
     return offsets
 
 
-def running_info(properties: Mapping[str, str], consumer: RunningConsumer, subscriptions: Mapping[str, str]) -> bytes:
-    """Write RocketMQ's ``ConsumerRunningInfo``; the keys of ``mqTable`` are objects, as its readers expect."""
+def running_info(
+    properties: Mapping[str, str], queues: Iterable[Mapping[str, Any]], subscriptions: Mapping[str, str]
+) -> bytes:
+    """Write RocketMQ's ``ConsumerRunningInfo``; the keys of ``mqTable`` are objects, as its readers expect.
+
+    ``queues``: as ``RunningConsumer.describe`` has them.
+    """
     entries = []
-    for queue in consumer.describe()["queues"]:
+    for queue in queues:
         key = {"brokerName": queue["brokerName"], "queueId": queue["queueId"], "topic": queue["topic"]}
         entries.append(compact(key) + b":" + compact(_queue_info(queue)))
     facts = {

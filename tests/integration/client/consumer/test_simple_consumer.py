@@ -262,6 +262,9 @@ async def test_a_broker_that_lost_its_data_is_read_from_its_first_message(setup:
     setup.brokers.transport.lose_messages(addr_of("a"))
     await setup.brokers.put(Q0, ["new"])
     assert bodies(await received(consumer, setup)) == ["new"]
+    await setup.clock.advance(6)
+    assert setup.group.offsets[Q0] == 0
+    assert setup.group.offsets[Q1] == 0
 
 
 async def test_a_broker_that_is_down_does_not_hold_up_the_others_and_is_read_again(setup: Setup) -> None:
@@ -354,3 +357,47 @@ async def test_a_member_does_not_join_before_a_broker_has_responded(setup: Setup
     assert await received(consumer, setup) == ()
     assert setup.group.members == {}
     assert not consumer.health().is_ready
+
+
+async def test_where_brokers_do_not_notice_a_late_acknowledgement_the_consumer_does(setup: Setup) -> None:
+    setup.brokers.transport.notices_late_acknowledgements = False
+    await setup.brokers.put(Q0, ["a", "b"])
+    consumer = await setup.join_leasing("x")
+    a, b = await received(consumer, setup, invisible_seconds=10)
+    await consumer.ack(a)
+    await setup.clock.advance(10)
+    with pytest.raises(LeaseExpiredError):
+        await consumer.ack(b)
+
+
+async def test_a_reset_of_offsets_has_no_effect_on_a_group_that_leases_messages(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    await setup.brokers.put(Q0, numbers(3))
+    consumer = await setup.join_leasing("x")
+    await consumer.ack(*await received(consumer, setup))
+    await setup.clock.advance(6)
+    setup.group.reset(Q0, 1)
+    await setup.clock.advance(11)
+    assert await received(consumer, setup) == ()
+    assert setup.group.offsets[Q0] == 3
+    assert "it has no effect on group billing, which leases messages" in caplog.text
+
+
+async def test_a_topic_that_is_unsubscribed_during_a_receive_does_not_end_it(setup: Setup) -> None:
+    setup.routes.set(route_of("refunds", {"b": 1}))
+    consumer = await setup.join_leasing("x", subscriptions={"orders": "*", "refunds": "*"})
+    await received(consumer, setup)
+    for name in "ab":
+        setup.brokers.transport.hang(addr_of(name))
+    receiving = asyncio.ensure_future(consumer.receive(timeout_seconds=3.0))
+    await setup.clock.advance(1)
+    for topic in ("orders", "refunds"):
+        consumer.unsubscribe(topic)
+    for name in "ab":
+        setup.brokers.transport.bring_up(addr_of(name))
+    await setup.clock.advance(3)
+    assert await receiving == ()
+    consumer.subscribe("orders")
+    await setup.brokers.put(Q0, ["a"])
+    assert bodies(await received(consumer, setup)) == ["a"]

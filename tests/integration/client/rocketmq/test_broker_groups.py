@@ -20,6 +20,7 @@ from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import ONE_WAY_FLAG, Command
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
+from pointsman_client.consumer.simple_consumer import SimpleConsumer
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
 from pointsman_client.core.retry_rules import ConsumeResult
@@ -419,6 +420,23 @@ async def test_operators_get_the_state_of_a_consumer(join: Join, broker: GroupBr
     assert (command.code, command.opaque) == (Code.SUCCESS, 243)
     assert b'"PROP_CONSUME_TYPE":"CONSUME_PASSIVELY"' in body
     assert b'"subscriptionSet":[{"topic":"orders","subString":"*"}]' in body
+
+
+async def test_operators_get_the_state_of_a_consumer_that_leases_messages(
+    routes: RoutesInMemory, broker: GroupBroker
+) -> None:
+    broker.answers[Request.POP_MESSAGE] = Answer(Code.POLLING_TIMEOUT)
+    broker.held.add(Request.NOTIFICATION)
+    settings: dict[str, Any] = {"group": "billing", "subscriptions": "orders", "transport": RocketmqTransport}
+    async with SimpleConsumer(routes, consume_from=ConsumeFrom.FIRST_OFFSET, **settings) as consumer:
+        receiving = asyncio.create_task(consumer.receive(timeout_seconds=60.0))
+        await eventually(lambda: broker.client_ids() == [consumer.client_id])
+        _, body = await asked(broker, Request.GET_CONSUMER_RUNNING_INFO, consumerGroup="billing")
+        assert b'"PROP_CONSUME_TYPE":"CONSUME_POP"' in body
+        assert body.endswith(b'"mqTable":{}}')
+        await consumer.close()
+        assert await receiving == ()
+    assert broker.client_ids() == []
 
 
 async def test_an_operators_message_is_consumed(join: Join, broker: GroupBroker) -> None:

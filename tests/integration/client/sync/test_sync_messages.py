@@ -25,7 +25,14 @@ from pointsman_client.errors import (
     SendFailedError,
     TooManyInFlightError,
 )
-from pointsman_client.sync import NameServerClient, Producer, PullConsumer, PushConsumer, TransactionProducer
+from pointsman_client.sync import (
+    NameServerClient,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    SimpleConsumer,
+    TransactionProducer,
+)
 from pointsman_client.testing import TestFleet
 from tests.kit.waiting import until
 
@@ -42,7 +49,7 @@ def _without_grpc_aio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc.aio, "insecure_channel", refuse)
 
 
-TOPICS = ("every-way", "callbacks", "threads", "listener", "loop", "sought", "shared", "transactions")
+TOPICS = ("every-way", "callbacks", "threads", "listener", "loop", "sought", "shared", "transactions", "leased")
 """One for each test that sends."""
 
 
@@ -284,3 +291,28 @@ def test_an_async_transport_is_refused(fleet: TestFleet) -> None:
 async def test_in_an_event_loop_the_async_classes_are_named(fleet: TestFleet) -> None:
     with pytest.raises(BlockingCallError, match="use the class of the same name in pointsman_client"):
         a_producer(fleet).start()
+
+
+def test_threads_receive_with_leases_and_a_close_ends_an_iteration(fleet: TestFleet) -> None:
+    with (
+        a_producer(fleet) as producer,
+        SimpleConsumer(
+            fleet.name_servers, group="leasing", subscriptions="leased", transport=fleet.transport, clock=fleet.clock
+        ) as consumer,
+    ):
+        for number in range(8):
+            producer.send(Message("leased", b"%d" % number))
+        with ThreadPoolExecutor(4) as threads:
+            found = [message for each in threads.map(lambda _: consumer.receive(1), range(8)) for message in each]
+        assert sorted(message.body for message in found) == [b"%d" % number for number in range(8)]
+        consumer.ack(*found[:7])
+        consumer.change_invisible_duration(found[7], 10.0)
+        fleet.advance(11)
+        seen: list[ReceivedMessage] = []
+        iterating = threading.Thread(target=lambda: seen.extend(consumer))
+        iterating.start()
+        until(lambda: seen, what="the message that came back")
+        assert [(message.body, message.reconsume_times) for message in seen] == [(found[7].body, 1)]
+        consumer.close()
+        iterating.join(30)
+        assert not iterating.is_alive()

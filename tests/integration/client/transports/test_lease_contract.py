@@ -174,6 +174,14 @@ async def test_a_message_comes_back_when_its_lease_is_over_with_one_more_failed_
     assert first.lease != second.lease
 
 
+async def test_a_later_delivery_has_its_own_time_too(group: Group) -> None:
+    await group.send("a")
+    await group.begin()
+    await group.pop(seconds=SHORT_SECONDS)
+    counts = [(await group.pop_until(1, seconds=SHORT_SECONDS))[0].message.reconsume_times for _ in range(2)]
+    assert counts == [1, 2]
+
+
 async def test_each_lease_has_its_own_time(group: Group) -> None:
     await group.send("a", "b")
     await group.begin()
@@ -249,6 +257,15 @@ async def test_an_ordered_group_gets_nothing_of_a_queue_with_a_lease(group: Grou
     assert bodies(await group.pop(is_ordered=True)) == ["c"]
 
 
+async def test_an_ordered_group_does_not_pass_a_message_whose_lease_is_valid(group: Group) -> None:
+    await group.send("a", "b")
+    await group.begin()
+    first, _ = (await group.pop(is_ordered=True, seconds=SHORT_SECONDS)).messages
+    await group.change(first, seconds=LONG_SECONDS)
+    await asyncio.sleep(2 * SHORT_SECONDS)
+    assert bodies(await group.pop(is_ordered=True)) == []
+
+
 async def test_an_ordered_group_repeats_from_the_first_unfinished_message(group: Group) -> None:
     await group.send("a", "b", "c")
     await group.begin()
@@ -280,6 +297,16 @@ async def test_a_removed_message_that_its_receiver_finishes_in_time_is_not_count
     await asyncio.sleep(2 * SHORT_SECONDS)
     popped = await group.pop()
     assert (bodies(popped), popped.trimmed) == (["b"], {})
+
+
+async def test_a_removed_message_that_is_renewed_and_not_finished_is_counted(group: Group) -> None:
+    await group.send("a", "b")
+    await group.begin()
+    first = await group.pop(1, seconds=SHORT_SECONDS)
+    await group.brokers.trim(group.addr, QUEUE, 1)
+    await group.change(*first.messages, seconds=SHORT_SECONDS)
+    await asyncio.sleep(2 * SHORT_SECONDS)
+    assert (await group.pop()).trimmed == {QUEUE: 1}
 
 
 async def test_a_wait_ends_with_a_new_message(group: Group) -> None:

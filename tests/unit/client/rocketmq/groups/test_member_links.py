@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from pointsman_client.core.consumer_reading import ConsumerReading
 from pointsman_client.core.message_queue import MessageQueue, rocketmq_order
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState
 from pointsman_client.errors import BrokerRefusedError
@@ -72,31 +71,16 @@ def test_a_value_without_the_fields_of_a_queue_has_no_name(value: object) -> Non
     assert queue_name(value) is None
 
 
-class Running:
-    """A consumer with one started queue and one that has no lock yet."""
-
-    def describe(self) -> dict[str, Any]:
-        started = {"position": 12, "finishedUpTo": 10, "waiting": 1, "inFlight": 1}
-        queue = {"topic": "t", "cluster": "c", "brokerName": "b"}
-        return {
-            "queues": [
-                queue | {"queueId": 0, "locked": True} | started,
-                queue | {"queueId": 1, "locked": False},
-            ]
-        }
-
-    def reading(self, is_wanted: object) -> ConsumerReading:
-        raise NotImplementedError
-
-    def reset_offsets(self, offsets: object) -> None:
-        raise NotImplementedError
-
-    def follow_resets(self, is_wanted: object) -> None:
-        raise NotImplementedError
+STARTED = {"position": 12, "finishedUpTo": 10, "waiting": 1, "inFlight": 1}
+QUEUES: list[dict[str, Any]] = [
+    {"topic": "t", "cluster": "c", "brokerName": "b", "queueId": 0, "locked": True} | STARTED,
+    {"topic": "t", "cluster": "c", "brokerName": "b", "queueId": 1, "locked": False},
+]
+"""A started queue, and one that has no lock yet."""
 
 
 def test_running_info_is_what_java_reads() -> None:
-    written = running_info({"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"}, Running(), {"t": "A || B"}).decode()
+    written = running_info({"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"}, QUEUES, {"t": "A || B"}).decode()
     start = '{"properties":{"PROP_CONSUME_TYPE":"CONSUME_PASSIVELY"},"statusTable":{},'
     assert written.startswith(start + '"subscriptionSet":[{"topic":"t","subString":"A || B"}],"mqTable":{{')
     # Java's reader accepts objects as keys; as texts the keys make it JSON.
