@@ -83,12 +83,12 @@ def started(jars: Jars, version: str, folder_of: pytest.TempPathFactory, **setti
             yield brokers
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(scope="module", params=VERSIONS)
 def brokers(request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     yield from started(jars, request.param, tmp_path_factory, enablePropertyFilter="true")
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(scope="module", params=VERSIONS)
 def unfiltering(
     request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Brokers]:
