@@ -16,7 +16,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * produce NAMESRV TOPIC GROUP COUNT MILLIS: sends one each MILLIS, again when that failed, 20 failures in total;
  *   ends earlier where there is a file "stop" in its folder.
  * kinds NAMESRV TOPIC GROUP: sends a message with tag, keys and property, one that is compressed, and a batch.
- * request NAMESRV TOPIC GROUP COUNT: sends requests, one after the other, and prints their replies.
+ * request NAMESRV TOPIC GROUP COUNT: sends requests, one after the other, and prints their replies; again when that
+ *   failed, 20 failures in total.
  * answer NAMESRV TOPIC GROUP: replies to each message with "re " and its body, until it is killed.
  * consume NAMESRV TOPIC GROUP [TAG|SQL92 EXPRESSION]: reads until it is killed.
  * pop NAMESRV TOPIC GROUP: likewise, by POP, where the broker says so for topic and group (5.x).
@@ -69,9 +70,16 @@ public class Client {
       p.setNamesrvAddr(a[1]);
       p.setVipChannelEnabled(false);
       p.start();
-      for (int i = 0; i < Integer.parseInt(a[4]); i++) {
-        Message reply = p.request(new Message(a[2], ("q" + i).getBytes(StandardCharsets.UTF_8)), 15000);
-        System.out.println("reply " + new String(reply.getBody(), StandardCharsets.UTF_8));
+      int failures = 0;
+      for (int i = 0; i < Integer.parseInt(a[4]) && failures < 20; i++) {
+        try {
+          Message reply = p.request(new Message(a[2], ("q" + i).getBytes(StandardCharsets.UTF_8)), 15000);
+          System.out.println("reply " + new String(reply.getBody(), StandardCharsets.UTF_8));
+        } catch (Exception e) {
+          System.out.println("failed q" + i + " " + e.toString().split("\n")[0]);
+          failures++;
+          i--;
+        }
       }
       p.shutdown();
       System.exit(0);

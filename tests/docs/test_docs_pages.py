@@ -204,7 +204,7 @@ def test_applications_import_from_these_modules() -> None:
     imported = re.findall(
         r"^ *(?:from|:::) (pointsman_client\b[\w.]*?)(?: import|\.\w+$)", "\n".join(code), re.MULTILINE
     )
-    below = {"memory", "opentelemetry", "opentelemetry_metrics", "prometheus"}
+    below = {"memory", "message_trace", "opentelemetry", "opentelemetry_metrics", "prometheus"}
     below |= {"redis_streams", "rocketmq", "sync", "testing"}
     assert set(imported) == {"pointsman_client", *(f"pointsman_client.{name}" for name in below)}
 

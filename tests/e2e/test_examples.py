@@ -195,6 +195,22 @@ async def test_produce_sends_ten_messages_over_both_brokers(fleet: Examples) -> 
     assert sent == Counter((f"order {n}", "paid") for n in range(10))
 
 
+async def test_the_outbox_sends_each_change_of_the_database_also_after_a_run_that_could_not(
+    fleet: Examples, tmp_path: Path
+) -> None:
+    (command,) = fleet.commands("database_outbox.py")
+    command = command.replace("shop.db", str(tmp_path / "shop.db"))
+    before = await messages_of("orders", fleet.name_server)
+    alone = await fleet.start(command.replace(fleet.name_server, f"127.0.0.1:{free_port()}"))
+    assert await alone.ends() == 1
+    assert alone.said().startswith("stays in the outbox: no name server responded")
+
+    assert await fleet.run(command) == [f"order {n} paid: SEND_OK" for n in range(1, 7)]
+    sent = await messages_of("orders", fleet.name_server) - before
+    assert sent == Counter((f"order {n} paid", "paid") for n in range(1, 7))
+    assert await fleet.run(command) == [f"order {n} paid: SEND_OK" for n in range(7, 10)]
+
+
 async def test_produce_prints_what_was_not_sent_and_why(fleet: Examples) -> None:
     (command,) = fleet.commands("produce.py")
 

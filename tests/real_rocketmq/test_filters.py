@@ -28,7 +28,7 @@ from tests.kit.waiting import eventually, until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import Pointsman
 
-pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(400)]
 
 MESSAGES = 1_000
 EXPRESSIONS = (
@@ -86,18 +86,18 @@ def started(jars: Jars, version: str, folder_of: pytest.TempPathFactory, **setti
         mq = RocketMQ(jars.of(version), folder / version, name_server.addr)
         broker = mq.broker("a", **settings)
         stack.callback(broker.end)
-        until(lambda: name_server.addrs("a"), what="the broker")
+        until(lambda: name_server.addrs("a"), seconds=180.0, what="the broker")
         brokers = Brokers(f"rocketmq://{name_server.addr}", mq, broker.addr, name_server)
         with brokers.clients:
             yield brokers
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(scope="module", params=VERSIONS)
 def brokers(request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     yield from started(jars, request.param, tmp_path_factory, enablePropertyFilter="true")
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(scope="module", params=VERSIONS)
 def unfiltering(
     request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Brokers]:

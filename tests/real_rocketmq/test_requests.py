@@ -24,7 +24,7 @@ from tests.kit.waiting import eventually, until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import Pointsman
 
-pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @dataclass
@@ -70,7 +70,7 @@ def processes(
         made = [mq.broker("a"), mq.broker("b")]
         for broker in made:
             stack.callback(broker.end)
-        until(lambda: name_server.addrs("a") and name_server.addrs("b"), what="the brokers")
+        until(lambda: name_server.addrs("a") and name_server.addrs("b"), seconds=180.0, what="the brokers")
         yield Brokers(f"rocketmq://{name_server.addr}", mq, [broker.addr for broker in made], name_server)
 
 

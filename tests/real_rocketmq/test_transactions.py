@@ -20,7 +20,7 @@ from tests.kit.waiting import eventually, until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import Pointsman
 
-pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(400)]
 
 CHECKS: dict[str, Any] = {"transactionTimeOut": "1000", "transactionCheckInterval": "2000"}
 """How old a transaction is that is asked about, and how often: 6 s and 30 s (4.9: 60 s) by default. Brokers of 5.x note
@@ -81,7 +81,7 @@ def processes(request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pyte
         mq = RocketMQ(lib, folder / lib.name, name_server.addr)
         broker = mq.broker("a", **CHECKS)
         stack.callback(broker.end)
-        until(lambda: name_server.addrs("a"), what="the broker")
+        until(lambda: name_server.addrs("a"), seconds=180.0, what="the broker")
         yield Shop(f"rocketmq://{name_server.addr}", mq, broker.addr, name_server)
 
 

@@ -94,8 +94,8 @@ def properties_text(outgoing: OutgoingMessage, topic: str, delay: str = "") -> s
         text += f"{_ORIGIN}\x01{outgoing.origin}\x02"
     if outgoing.error:
         text += f"{_ERROR}\x01{_without_separators(outgoing.error)}\x02"
-    for name, value in outgoing.internal_properties.items():
-        text += property_text(name, value)
+    if outgoing.internal_properties:
+        text += "".join([property_text(name, value) for name, value in outgoing.internal_properties.items()])
     if message.properties:
         text += _users_properties(message.properties)
     if len(text) * 4 > MAX_PROPERTIES_BYTES and len(text.encode()) > MAX_PROPERTIES_BYTES:

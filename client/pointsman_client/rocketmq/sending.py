@@ -36,6 +36,10 @@ _DELAYS_MS = tuple(1000 * seconds for seconds in (1, 5, 10, 30, *range(60, 601, 
 """``messageDelayLevel`` of brokers: levels 1 to 18."""
 _MAX_BODY_BYTES = MAX_FRAME_BYTES - MAX_HEADER_BYTES
 _MAX_PREPARED = 10_000
+# Plain numbers: they are looked up for each message.
+_SEND = int(BrokerRequestCode.SEND_MESSAGE_V2)
+_SEND_BATCH = int(BrokerRequestCode.SEND_BATCH_MESSAGE)
+_SEND_REPLY = int(BrokerRequestCode.SEND_REPLY_MESSAGE_V2)
 _NEVER_DEAD = "2147483647"
 """``maxReconsumeTimes``: the consumer itself moves messages to the dead letters."""
 
@@ -60,7 +64,7 @@ class SendRequests:
 
         ``version``: the broker's. Raises InvalidMessageError and MessageTooLargeError.
         """
-        first, sys_flag = messages[0], 0
+        first, code, sys_flag = messages[0], _SEND, 0
         is_batch = len(messages) > 1
         if is_batch:
             due_at = next((each.due_at for each in messages if each.due_at is not None), None)
@@ -68,14 +72,14 @@ class SendRequests:
                 problem = "cannot be set in a batch on RocketMQ brokers: send the message alone"
                 raise InvalidMessageError(DELIVER_AT, due_at.isoformat(), problem)
             body = encode_batch([(each.message.body, properties_text(each, queue.topic)) for each in messages])
-            properties = property_text("WAIT", "true")
+            code, properties = _SEND_BATCH, property_text("WAIT", "true")
         else:
             delay = "" if first.due_at is None else delay_property(first.due_at, now=now, version=version)
             properties = properties_text(first, queue.topic, delay)
             body, sys_flag = self._compressed(first.message.body)
-            if "TRAN_MSG" in first.internal_properties:
-                sys_flag |= PREPARED
-        code = _code(first, is_batch=is_batch)
+            if internal := first.internal_properties:
+                code = _SEND_REPLY if internal.get("MSG_TYPE") == REPLY_TYPE else _SEND
+                sys_flag |= PREPARED if "TRAN_MSG" in internal else 0
         if len(body) > _MAX_BODY_BYTES:
             raise MessageTooLargeError(queue.topic, len(body), _MAX_BODY_BYTES)
         account = self._options.access_key
@@ -127,12 +131,6 @@ class SendRequests:
             return body, 0
         smaller = zlib.compress(body, self._options.compress_level)
         return (smaller, COMPRESSED) if len(smaller) < len(body) else (body, 0)
-
-
-def _code(first: OutgoingMessage, *, is_batch: bool) -> int:
-    if first.internal_properties.get("MSG_TYPE") == REPLY_TYPE:
-        return BrokerRequestCode.SEND_REPLY_MESSAGE_V2
-    return BrokerRequestCode.SEND_BATCH_MESSAGE if is_batch else BrokerRequestCode.SEND_MESSAGE_V2
 
 
 def delay_property(due_at: datetime, *, now: datetime, version: int) -> str:

@@ -72,6 +72,11 @@ class Producer(Facade):
         return self._client
 
     @property
+    def inner(self) -> async_producer.Producer:
+        """The async producer; only usable in the background loop, such as by a :class:`MessageTrace`."""
+        return self._producer
+
+    @property
     def parked(self) -> int:
         """Number of messages in its outboxes."""
         return self._invoke(lambda: self._producer.parked)
