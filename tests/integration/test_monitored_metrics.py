@@ -14,14 +14,12 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_agent.config import OffsetsSection, RpcSection
 from pointsman_client.prometheus import PrometheusMetrics
-from pointsman_namesrv.config import HistoryConfig
-from pointsman_namesrv.observe.__main__ import observe
-from pointsman_namesrv.observe.observer import ObserverSettings
-from pointsman_namesrv.observe.serving import ServingSettings
+from pointsman_namesrv.observe.observer_config import ObserverMonitoringConfig
 from tests.kit.agent.in_process import agent_config, running_agent
 from tests.kit.broker.redis.process import free_port
 from tests.kit.certificates import Authority
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.observed import observe, observed_servers, polled
 from tests.kit.operations.monitoring_kit import DASHBOARDS, RULES, RULES_TEST, named_metrics
 from tests.kit.tls_peers import tls_config
 from tests.kit.waiting import eventually, read_until
@@ -45,9 +43,9 @@ async def scraped(port: int) -> set[str]:
 async def scraped_of_an_observer(folder: Path) -> set[str]:
     """Of a name server that does not respond: each metric has a type without a sample."""
     stop, port = asyncio.Event(), free_port()
-    serving = ServingSettings(monitoring_listen=f"127.0.0.1:{port}")
-    history, addr = HistoryConfig(directory=str(folder)), f"127.0.0.1:{free_port()}"
-    running = asyncio.create_task(observe([addr], history, ObserverSettings(), stop, serving=serving))
+    monitoring = ObserverMonitoringConfig(f"127.0.0.1:{port}")
+    servers = observed_servers(folder, polled(f"127.0.0.1:{free_port()}"))
+    running = asyncio.create_task(observe(servers, folder, stop, monitoring=monitoring))
     found = set[str]()
 
     async def is_scraped() -> bool:

@@ -22,7 +22,7 @@ class Observed:
     """Two name servers, polled by hand."""
 
     def __init__(self, *addrs: str) -> None:
-        self.servers = {addr: ObservedServer(addr, now=0.0) for addr in addrs}
+        self.servers = {addr: ObservedServer(addr, boot=1, now=0.0) for addr in addrs}
         self.whole = WholeFleet(self.servers, now=0.0)
         self.watches: dict[str, Watch] = {}
         self.known: dict[str, dict[Position, Listed]] = {addr: {} for addr in addrs}
