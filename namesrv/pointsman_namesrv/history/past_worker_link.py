@@ -99,6 +99,8 @@ class PastWorkerLink:
         self._turns = PastTurns(MAX_WAITING, clock=clock)
         self._process: asyncio.subprocess.Process | None = None
         self._is_stopped = False
+        self._reads_others = False
+        """Whether the worker that may run was started for other nodes."""
 
     async def ask(self, question: Mapping[str, Any], asker: Asker) -> dict[str, Any]:
         """Return the answer; :mod:`~pointsman_namesrv.history.past_questions` describes both.
@@ -185,6 +187,9 @@ class PastWorkerLink:
         return reply
 
     async def _running(self) -> asyncio.subprocess.Process:
+        if self._reads_others:
+            self._reads_others = False
+            await self._kill()
         process = self._process
         if process is None or process.returncode is not None:
             if self._is_stopped:
@@ -207,6 +212,10 @@ class PastWorkerLink:
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+    def read(self, nodes: Sequence[str]) -> None:
+        """Read the files of these nodes from the next question on."""
+        self._nodes, self._reads_others = tuple(nodes), True
 
     async def stop(self) -> None:
         """End the worker; a question that is being answered fails."""

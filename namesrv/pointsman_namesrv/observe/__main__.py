@@ -24,7 +24,6 @@ from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.observe.connection import NoResponse, Refused, body_of, connected
 from pointsman_namesrv.observe.listings import Listings
-from pointsman_namesrv.observe.observed_server import ObservedServer
 from pointsman_namesrv.observe.observer import Observer, ObserverSettings
 from pointsman_namesrv.observe.observer_metrics import ObserverMetrics
 from pointsman_namesrv.observe.serving import Serving, ServingSettings
@@ -206,9 +205,9 @@ async def observe(
     clock, metrics, listings = SystemClock(), Metrics(), Listings(addrs)
     observed = ObserverMetrics(listings, metrics, clock=clock)
     served = Serving(
-        [ObservedServer(addr, now=clock.monotonic(), collects_topics=settings.topics_seconds > 0) for addr in addrs],
         listings,
         serving,
+        collects_topics=settings.topics_seconds > 0,
         history=history,
         version=__version__,
         clock=clock,
@@ -228,7 +227,7 @@ async def observe(
             server=node.server,
             boot=node.boot,
         )
-        for node in served.nodes
+        for node in map(served.add, addrs)
     ]
     try:
         for observer in observers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +49,7 @@ from pointsman_namesrv.rpc.past_queries import PastQueries, PastQuestions
 from pointsman_namesrv.rpc.route_responses import RouteResponses
 from pointsman_namesrv.rpc.routes import RAW_METHODS
 from pointsman_namesrv.rpc.watch_hub import WatchHub
+from pointsman_namesrv.web.fleet_documents import Fleet
 
 CACHE_BYTES = 16 * 1024 * 1024
 """Of the responses to route queries about one name server."""
@@ -141,6 +142,16 @@ class ObservedNode:
         )
         self._read_back: Callable[[], None] = lambda: None
         self.routes = ObservedRoutes(server, responses, self.hub, clock=clock, metrics=metrics)
+        self.fleet = Fleet(
+            core=server.brokers,
+            recent=server.recent,
+            admin=self.admin,
+            routes=self.routes,
+            lifecycle=server.lifecycle,
+            clock=clock,
+            addr=server.addr,
+            node=server.addr,
+        )
         server.hooks = Hooks(self._note, self.memory.until_read, self._end_watches)
 
     def servicers(self) -> Mapping[str, object]:
@@ -186,9 +197,7 @@ class ObservedNode:
 class ObserverServer(RpcServer):
     """Serves the queries of a name server for each observed one. Refuses what would change something."""
 
-    def __init__(
-        self, nodes: Iterable[ObservedNode], *, clock: Clock, metrics: Metrics, access: Access | None = None
-    ) -> None:
+    def __init__(self, *, clock: Clock, metrics: Metrics, access: Access | None = None) -> None:
         # grpcio's own listener: it has the metadata before it looks for the handler.
         super().__init__(
             HandlerTable(clock=clock, metrics=metrics.calls, access=access),
@@ -198,7 +207,22 @@ class ObserverServer(RpcServer):
             access=access,
             listener=GRPCIO,
         )
-        self.nodes = {node.server.addr: node for node in nodes}
+        self.nodes: dict[str, ObservedNode] = {}
+        """By address."""
+        self._chosen: dict[str, ChosenHandlers] = {}
+        """By the full name of the service, once it is served."""
+
+    def add(self, node: ObservedNode) -> None:
+        """Serve one more name server."""
+        self.nodes[node.server.addr] = node
+        for service in self.services:
+            self._choose(service, node)
+
+    def remove(self, addr: str) -> ObservedNode:
+        """Serve a name server no longer."""
+        for handlers in self._chosen.values():
+            handlers.by_addr.pop(addr, None)
+        return self.nodes.pop(addr)
 
     def services_of(self, itself: ObserverItself) -> Sequence[Service]:
         """Return the services; ``itself`` answers what names no observed name server."""
@@ -215,11 +239,15 @@ class ObserverServer(RpcServer):
 
     def handler_of(self, service: Service) -> grpc.GenericRpcHandler:
         """Build the handlers of a service at each observed name server."""
+        chosen = self._chosen[service.descriptor.full_name] = ChosenHandlers(super().handler_of(service))
+        for node in self.nodes.values():
+            self._choose(service, node)
+        return chosen
+
+    def _choose(self, service: Service, node: ObservedNode) -> None:
         name = service.descriptor.full_name
-        servicers = {addr: node.servicers()[name] for addr, node in self.nodes.items()}
-        build = super().handler_of
-        by_addr = {addr: build(replace(service, servicer=servicer)) for addr, servicer in servicers.items()}
-        return ChosenHandlers(by_addr, build(service))
+        handler = super().handler_of(replace(service, servicer=node.servicers()[name]))
+        self._chosen[name].by_addr[node.server.addr] = handler
 
     async def _end_watches(self) -> None:
         for node in self.nodes.values():

@@ -5,7 +5,7 @@ A call names its name server by metadata (:data:`pointsman.names.OBSERVED_KEY`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Never
 
 import grpc
@@ -146,8 +146,9 @@ class ObservedInspection(Inspection):
 class ObserverItself:
     """Answers calls that name no observed name server."""
 
-    def __init__(self, addrs: Iterable[str], *, node: str, version: str) -> None:
-        self._addrs = tuple(addrs)
+    def __init__(self, addrs: Collection[str], *, node: str, version: str) -> None:
+        """``addrs``: of the observed name servers, as they are when a call is answered."""
+        self._addrs = addrs
         self._node = node
         self._version = version
 
@@ -187,12 +188,13 @@ def _refuse(refusal: Callable[[str], Refusal], method: str) -> Callable[..., Nev
 class ChosenHandlers(grpc.GenericRpcHandler):
     """The handlers of one service at each observed name server; a call's metadata chooses."""
 
-    def __init__(self, by_addr: Mapping[str, grpc.GenericRpcHandler], other: grpc.GenericRpcHandler) -> None:
-        self._by_addr = by_addr
+    def __init__(self, other: grpc.GenericRpcHandler) -> None:
+        """``other``: of calls that name none of them."""
+        self.by_addr: dict[str, grpc.GenericRpcHandler] = {}
         self._other = other
 
     def service(self, handler_call_details: Any) -> Any:  # noqa: ANN401  # grpc's
         """See ``grpc``."""
         metadata = dict(handler_call_details.invocation_metadata or ())
-        chosen = self._by_addr.get(str(metadata.get(OBSERVED_KEY, "")), self._other)
+        chosen = self.by_addr.get(str(metadata.get(OBSERVED_KEY, "")), self._other)
         return chosen.service(handler_call_details)

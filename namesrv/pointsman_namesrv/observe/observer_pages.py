@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -72,7 +73,7 @@ class ObservedPeer(PeerResult):
 class ObservedPeers(Sequence[PeerResult]):
     """All observed name servers as they are when they are read."""
 
-    def __init__(self, nodes: Sequence[ObservedNode], listings: Listings, *, clock: Clock) -> None:
+    def __init__(self, nodes: Mapping[str, ObservedNode], listings: Listings, *, clock: Clock) -> None:
         self._nodes = nodes
         self._listings = listings
         self._clock = clock
@@ -87,8 +88,8 @@ class ObservedPeers(Sequence[PeerResult]):
     def __getitem__(self, index: int | slice) -> PeerResult | Sequence[PeerResult]:
         """Return one, or some."""
         if isinstance(index, slice):
-            return [self._peer(node) for node in self._nodes[index]]
-        return self._peer(self._nodes[index])
+            return [self._peer(node) for node in list(self._nodes.values())[index]]
+        return self._peer(list(self._nodes.values())[index])
 
     def _peer(self, node: ObservedNode) -> PeerResult:
         now, server = self._clock.monotonic(), node.server
@@ -122,9 +123,9 @@ OF_TOPICS = frozenset({"routes", "page topics", "page topic"})
 
 
 def observer_documents(
-    sources: PageSources, fleets: Sequence[Fleet], refuse_unless_walked: Callable[[], None]
+    sources: PageSources, nodes: Mapping[str, ObservedNode], refuse_unless_walked: Callable[[], None]
 ) -> LoopDocuments:
-    """Return the documents of an observer; ``fleets``: of each name server. Must run in its event loop.
+    """Return the documents of an observer; ``nodes``: the name servers by address. Must run in its event loop.
 
     ``refuse_unless_walked`` raises NotReady while no topics are known.
     """
@@ -134,10 +135,10 @@ def observer_documents(
     )
     builds: dict[str, Callable[[Query, Pause], Awaitable[object]]] = {
         "status": partial(status, whole),
-        "brokers": partial(_of_each, fleets, fleet_documents.brokers),
+        "brokers": partial(_of_each, nodes, fleet_documents.brokers),
         "clusters": partial(fleet_documents.clusters, whole),
         "routes": partial(fleet_documents.route, whole),
-        "events": partial(_of_each, fleets, fleet_documents.events),
+        "events": partial(_of_each, nodes, fleet_documents.events),
         **{kind: partial(collect, sources) for kind, collect in page_documents.BUILDS.items()},
     }
 
@@ -153,7 +154,7 @@ def observer_documents(
 
 
 async def _of_each(
-    fleets: Sequence[Fleet],
+    nodes: Mapping[str, ObservedNode],
     document: Callable[[Fleet, Query, Pause], Awaitable[object]],
     query: Query,
     pause: Pause,
@@ -162,21 +163,21 @@ async def _of_each(
 
     Raises the refusal of the first if none has a document.
     """
-    nodes: list[object] = []
+    answers: list[object] = []
     refusals: list[Refusal] = []
-    for fleet in fleets:
+    for fleet in [node.fleet for node in nodes.values()]:
         try:
             found = await document(fleet, query, pause)
         except Refusal as refusal:
             refusals.append(refusal)
             error = {"code": refusal.code, "message": str(refusal), "hint": ""}
-            nodes.append({"addr": fleet.addr, "error": error})
+            answers.append({"addr": fleet.addr, "error": error})
         else:
             assert isinstance(found, dict)  # noqa: S101  # a document
-            nodes += found["nodes"]
-    if len(refusals) == len(fleets):
+            answers += found["nodes"]
+    if len(refusals) == len(answers):
         raise refusals[0]
-    return {"nodes": nodes}
+    return {"nodes": answers}
 
 
 class ObserverPages:
@@ -185,7 +186,7 @@ class ObserverPages:
     def __init__(
         self,
         whole: WholeFleet,
-        nodes: Sequence[ObservedNode],
+        nodes: Mapping[str, ObservedNode],
         listings: Listings,
         past: PastWorkerLink,
         *,
@@ -195,10 +196,11 @@ class ObserverPages:
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        """``observe_addr``: for commands; empty: gRPC is off."""
+        """``nodes``: the name servers by address, as they are when a page is made. ``observe_addr``: for commands;
+        empty: gRPC is off."""
         self._whole = whole
         self._nodes = nodes
-        started_at, boot = clock.monotonic(), nodes[0].boot
+        started_at, boot = clock.monotonic(), secrets.randbits(64)
         unix_offset = clock.utc_now().timestamp() - started_at
         routes, lifecycle = whole.brokers.routes, whole.lifecycle
         responses = RouteResponses(routes, boot=boot, max_bytes=CACHE_BYTES, metrics=metrics, unix_offset=unix_offset)
@@ -238,31 +240,19 @@ class ObserverPages:
             report_url="",
             broker_url="",
             runbook_url="",
-            observes=tuple(each.server.addr for each in nodes),
+            observes=lambda: tuple(nodes),
             observer_servers=(observe_addr,) if observe_addr else (),
         )
-        fleets = [
-            Fleet(
-                core=each.server.brokers,
-                recent=each.server.recent,
-                admin=each.admin,
-                routes=each.routes,
-                lifecycle=each.server.lifecycle,
-                clock=clock,
-                addr=each.server.addr,
-                node=each.server.addr,
-            )
-            for each in nodes
-        ]
-        self.documents = observer_documents(sources, fleets, self._refuse_unless_walked)
+        self.documents = observer_documents(sources, nodes, self._refuse_unless_walked)
         self.past = PastSource(past.ask, PastQuestions(clock), sources.node)
 
     def _earlier_runs(self) -> EarlierRuns:
-        states = {node.memory.state for node in self._nodes}
+        states = {node.memory.state for node in self._nodes.values()}
         worst = (EarlierRuns.READING, EarlierRuns.FAILED, EarlierRuns.READ)
         return next((state for state in worst if state in states), EarlierRuns.OFF)
 
     def _refuse_unless_walked(self) -> None:
         """Raise NotReady while the topics of no name server are known."""
-        if all(node.server.topics_walked_at is None for node in self._nodes):
-            raise self._nodes[0].server.topics_refusal()
+        servers = [node.server for node in self._nodes.values()]
+        if servers and all(server.topics_walked_at is None for server in servers):
+            raise servers[0].topics_refusal()

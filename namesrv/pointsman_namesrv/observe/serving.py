@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from pointsman.daemon.monitoring import MonitoringServer
 from pointsman.daemon.tls.tls import load_certificates, open_context
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.names import OBSERVE_SCHEME, join_addr, split_addr
+from pointsman.wire.refusals import NotReady
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.history.past_worker_link import PastWorkerLink
@@ -58,19 +59,25 @@ class Serving:
 
     def __init__(
         self,
-        servers: Iterable[ObservedServer],
         listings: Listings,
         settings: ServingSettings,
         *,
+        collects_topics: bool,
         history: HistoryConfig,
         version: str,
         clock: Clock,
         metrics: Metrics,
         observed: ObserverMetrics,
     ) -> None:
+        """``collects_topics``: whether the observers walk over the topics. Must be made in the event loop."""
         self._settings = settings
         self._listings = listings
+        self._collects_topics = collects_topics
+        self._history = history
         self._version = version
+        self._clock = clock
+        self._metrics = metrics
+        self._observed = observed
         self._certificates = load_certificates(
             settings.tls, prefix="pointsman_observe", registry=observed.registry, clock=clock
         )
@@ -81,27 +88,11 @@ class Serving:
             registry=observed.registry,
             shown_over_http={**ROUTE_RULES, **ADMIN_RULES},
         )
-        self._clock = clock
-        watched = {server.addr: server for server in servers}
         directory = Path(history.directory) if history.enabled else None
-        self._past = PastWorkerLink(directory, node=list(watched), clock=clock, metrics=PastMetrics(metrics.registry))
-        self.nodes = [
-            ObservedNode(
-                server,
-                history=history,
-                boot=secrets.randbits(64),
-                version=version,
-                clock=clock,
-                metrics=metrics,
-                past=self._past,
-                listings=listings,
-            )
-            for server in watched.values()
-        ]
-        self._whole = WholeFleet(watched, now=clock.monotonic())
-        for node in self.nodes:
-            self._follow(node)
-        self._server = ObserverServer(self.nodes, clock=clock, metrics=metrics, access=self.access)
+        self._past = PastWorkerLink(directory, node=[], clock=clock, metrics=PastMetrics(metrics.registry))
+        self._servers: dict[str, ObservedServer] = {}
+        self._whole = WholeFleet(self._servers, now=clock.monotonic())
+        self._server = ObserverServer(clock=clock, metrics=metrics, access=self.access)
         self._site = StatusSite(
             authorise_on(
                 settings.monitoring_listen,
@@ -111,12 +102,43 @@ class Serving:
             ),
             OF_OBSERVERS,
         )
-        self._metrics = metrics
-        self._observed = observed
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: dict[str, asyncio.Task[None]] = {}
         self.port = 0
         """Of gRPC; 0: off."""
         self.monitoring_port = 0
         """0: off."""
+
+    def add(self, addr: str) -> ObservedNode:
+        """Serve a name server; its observer must fill ``server`` of what this returns, and begin with its ``boot``."""
+        now = self._clock.monotonic()
+        server = self._servers[addr] = ObservedServer(addr, now=now, collects_topics=self._collects_topics)
+        node = ObservedNode(
+            server,
+            history=self._history,
+            boot=secrets.randbits(64),
+            version=self._version,
+            clock=self._clock,
+            metrics=self._metrics,
+            past=self._past,
+            listings=self._listings,
+        )
+        self._follow(node)
+        self._server.add(node)
+        self._past.read(list(self._servers))
+        if self._tasks is not None:
+            self._running[addr] = self._tasks.create_task(node.run())
+        return node
+
+    async def remove(self, addr: str) -> None:
+        """Serve a name server no longer."""
+        node = self._server.remove(addr)
+        if (task := self._running.pop(addr, None)) is not None:
+            task.cancel()
+        await node.hub.drain(NotReady(f"the observer no longer polls {addr}"))
+        del self._servers[addr]
+        self._whole.went_away(addr, now=self._clock.monotonic(), at=self._clock.utc_now())
+        self._past.read(list(self._servers))
 
     def _follow(self, node: ObservedNode) -> None:
         """Let the whole fleet follow the watches of one name server."""
@@ -141,15 +163,22 @@ class Serving:
             steps.push_async_callback(self._past.stop)
             await self._start_rpc(steps)
             await self._start_monitoring(steps)
-            tasks = await steps.enter_async_context(asyncio.TaskGroup())
-            work = [*(node.run() for node in self.nodes), self.access.follow(), self._count()]
+            self._tasks = await steps.enter_async_context(asyncio.TaskGroup())
+            steps.callback(self._end)
+            for addr, node in self._server.nodes.items():
+                self._running[addr] = self._tasks.create_task(node.run())
+            work = {"access": self.access.follow(), "count": self._count()}
             if self.port:
-                work.append(self._server.watch_over())
+                work["gRPC"] = self._server.watch_over()
             if self._certificates is not None:
-                work.append(self._certificates.run())
-            for each in work:
-                steps.callback(tasks.create_task(each).cancel)
+                work["certificates"] = self._certificates.run()
+            self._running |= {name: self._tasks.create_task(each) for name, each in work.items()}
             yield
+
+    def _end(self) -> None:
+        self._tasks = None
+        for task in self._running.values():
+            task.cancel()
 
     async def _count(self) -> None:
         """Count the fleet for the metrics until cancelled."""
@@ -162,9 +191,8 @@ class Serving:
         if not self._settings.listen:
             return
         self.port = self._server.bind(self._settings.listen, self._certificates)
-        itself = ObserverItself(
-            self._listings.by_addr, node=f"{socket.gethostname()}:{self.port}", version=self._version
-        )
+        node = f"{socket.gethostname()}:{self.port}"
+        itself = ObserverItself(self._servers, node=node, version=self._version)
         steps.push_async_callback(self._server.stop, STOP_SECONDS)
         await self._server.start(self._server.services_of(itself))
         log.info("serving queries about the observed name servers", extra={"facts": {"port": self.port}})
@@ -176,7 +204,7 @@ class Serving:
         host, _ = split_addr(self._settings.listen or listen)
         pages = ObserverPages(
             self._whole,
-            self.nodes,
+            self._server.nodes,
             self._listings,
             self._past,
             name=f"observer at {socket.gethostname()}",

@@ -80,7 +80,7 @@ class PageSources:
     report_url: str
     broker_url: str
     runbook_url: str
-    observes: tuple[str, ...] = ()
+    observes: Callable[[], tuple[str, ...]] = tuple
     """Addresses of the name servers that are polled; empty: this is a name server itself."""
     observer_servers: tuple[str, ...] = ()
     """Of an observer: what commands are given as name servers."""
@@ -102,7 +102,7 @@ class PageSources:
             runbook_url=self.runbook_url,
             is_reading=fleet.admin.earlier_runs() == admin_service_pb2.EARLIER_RUNS_READING,
             servers=self.observer_servers or self._servers(),
-            observes=self.observes,
+            observes=self.observes(),
         )
 
     def _servers(self) -> tuple[str, ...]:

@@ -12,11 +12,15 @@ from typing import Any
 
 import pytest
 
+from pointsman.clock import SystemClock
 from pointsman_namesrv.config import HistoryConfig, RemotingConfig
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.observe import __main__ as command
 from pointsman_namesrv.observe import observer as observing
+from pointsman_namesrv.observe.listings import Listing, Listings
 from pointsman_namesrv.observe.observer import ObserverSettings
-from pointsman_namesrv.observe.serving import ServingSettings
+from pointsman_namesrv.observe.observer_metrics import ObserverMetrics
+from pointsman_namesrv.observe.serving import Serving, ServingSettings
 from tests.kit.broker.redis.process import free_port
 from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
@@ -387,3 +391,39 @@ async def test_metrics_count_the_fleet_its_departures_and_the_highest_penalties(
         text = (await ask(fleet.pages, "/metrics")).body.decode()
         penalty = 'pointsman_observe_flap_penalty{broker_id="0",broker_name="broker-b",cluster="DefaultCluster"} '
         assert 900 < float(text.partition(penalty)[2].partition("\n")[0]) <= 1_000
+
+
+async def test_a_name_server_may_be_added_and_removed_while_others_are_served(tmp_path: Path) -> None:
+    clock, metrics, listings = SystemClock(), Metrics(), Listings(["mq1:9876"])
+    settings = ServingSettings(f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}")
+    serving = Serving(
+        listings,
+        settings,
+        collects_topics=True,
+        history=HistoryConfig(directory=str(tmp_path)),
+        version="0",
+        clock=clock,
+        metrics=metrics,
+        observed=ObserverMetrics(listings, metrics, clock=clock),
+    )
+    serving.add("mq1:9876")
+
+    async def polled() -> list[str]:
+        ended = await fleet_ctl(f"observe://{settings.listen}", "-o", "json", "flapping")
+        assert ended.code == 0
+        return [node["node"] for node in ended.document["nodes"]]
+
+    async with serving.running():
+        assert await polled() == ["mq1:9876"]
+        listings.by_addr = {**listings.by_addr, "mq2:9876": Listing()}
+        serving.add("mq2:9876")
+        assert await polled() == ["mq1:9876", "mq2:9876"]
+        page = (await ask(serving.monitoring_port, "/")).body.decode()
+        assert ">mq1:9876<" in page
+        assert ">mq2:9876<" in page
+        await serving.remove("mq1:9876")
+        assert await polled() == ["mq2:9876"]
+        removed = await fleet_ctl(f"observe://{settings.listen}/mq1:9876", "flapping")
+        assert "this is an observer of mq2:9876" in removed.err
+        document = (await ask(serving.monitoring_port, "/v1/status?search=x")).document
+        assert [each["addr"] for each in document["nameServers"]] == ["mq2:9876"]
