@@ -132,10 +132,10 @@ class ObservedServers:
             await self._changed.wait()
             self._changed.clear()
             wanted = dict.fromkeys(self._settings.name_servers)
-            for addr in [addr for addr in self._observers if addr not in wanted]:
-                await self._remove(addr)
             for addr in [addr for addr in wanted if addr not in self._observers]:
                 self._add(addr, tasks)
+            for addr in [addr for addr in self._observers if addr not in wanted]:
+                await self._remove(addr)
 
     async def _remove(self, addr: str) -> None:
         polling = self._polling.pop(addr)

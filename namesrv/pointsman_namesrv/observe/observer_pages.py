@@ -177,7 +177,7 @@ async def _of_each(
         else:
             assert isinstance(found, dict)  # noqa: S101  # a document
             nodes += found["nodes"]
-    if len(refusals) == len(fleets):
+    if refusals and len(refusals) == len(fleets):
         raise refusals[0]
     return {"nodes": nodes}
 
@@ -255,5 +255,5 @@ class ObserverPages:
     def _refuse_unless_walked(self) -> None:
         """Raise NotReady while the topics of no name server are known."""
         servers = [node.server for node in self._nodes.values()]
-        if all(server.topics_walked_at is None for server in servers):
+        if servers and all(server.topics_walked_at is None for server in servers):
             raise servers[0].topics_refusal()

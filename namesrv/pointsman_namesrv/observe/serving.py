@@ -150,7 +150,8 @@ class Serving:
     async def _remove(self, addr: str) -> None:
         """Serve a name server no longer: the others decide alone which brokers are up."""
         node, running = self._nodes.pop(addr), self._running.pop(addr)
-        self._past.read_nodes(self._nodes)
+        if self._nodes:
+            self._past.read_nodes(self._nodes)
         self._server.remove(addr)
         await node.hub.drain(NotReady(f"{addr} is observed no longer"))
         running.cancel()
