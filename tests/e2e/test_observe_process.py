@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.kit.history.rows import files_in, rows_in
 from tests.kit.http_answer import ask
 from tests.kit.name_server.in_process import running_name_server
 from tests.kit.name_server.observed import scripted_fleet
+from tests.kit.operations.prometheus_process import prometheus
 from tests.kit.report.browser import browser, complaints, fits_width, set_width
 from tests.kit.waiting import eventually, read_until
 
@@ -157,6 +159,35 @@ async def test_the_fleet_has_a_column_for_each_name_server_in_a_browser(tmp_path
                 set_width(page, 500)
                 assert fits_width(page, 500)
                 assert complaints(page) == []
+        finally:
+            process.kill()
+            await process.wait()
+
+
+async def test_a_broker_that_one_name_server_drops_fires_its_alerts_in_a_real_prometheus(tmp_path: Path) -> None:
+    async with scripted_fleet("T") as one, scripted_fleet("T") as two:
+        for fleet in (one, two):
+            fleet.holds("V", "b")
+        port = free_port()
+        servers = [word for fleet in (one, two) for word in ("--namesrv", fleet.addr)]
+        options = ("--history", tmp_path / "history", "--poll-seconds", "0.2", "--monitoring", f"127.0.0.1:{port}")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "pointsman_namesrv.observe", *servers, *options, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            async with prometheus(tmp_path, {"pointsman-observe": f"127.0.0.1:{port}"}) as monitor:
+                await eventually(lambda: [row["event"] for row in rows_in(tmp_path / "history")].count("TOPICS") == 4)
+                await monitor.await_series("pointsman_observe_routes_differing == 0", 2)
+                del two.routes["T"]
+                for alert, expected in (
+                    ("PointsmanObservedBrokersMissing", {two.addr}),
+                    ("PointsmanObservedRoutesDiffer", {one.addr, two.addr}),
+                ):
+                    fires = await read_until(partial(monitor.firing, alert), lambda found: len(found) == len(expected))  # noqa: B023
+                    assert {each["name_server"] for each in fires} == expected
+                two.holds("T", "a")
+                for alert in ("PointsmanObservedBrokersMissing", "PointsmanObservedRoutesDiffer"):
+                    await read_until(partial(monitor.firing, alert), lambda found: found == [])
         finally:
             process.kill()
             await process.wait()

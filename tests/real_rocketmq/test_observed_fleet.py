@@ -22,6 +22,7 @@ from tests.real_rocketmq.name_server import NameServer
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(600)]
 
 COMMAND = Path(sys.executable).with_name("pointsman-observe")
+START_SECONDS = 180.0
 SHOWN_SECONDS = 5.0
 SILENT = {"enableSlaveActingMaster": "true"}
 """With it a broker beats each second, and its name server drops it after 10 s of silence instead of 120."""
@@ -55,7 +56,11 @@ class Observed:
         options = ["--history", str(folder / "history"), "--monitoring", f"127.0.0.1:{self.port}"]
         self.observer = Running([str(COMMAND), *words, *options, "--log-format", "json"], folder / "observer")
         stack.callback(self.observer.end)
-        until(lambda: [self.sample("brokers", server) for server in self.servers] == [2.0, 2.0], what="both brokers")
+        until(self.is_whole, seconds=START_SECONDS, what="both brokers at both name servers")
+
+    def is_whole(self) -> bool:
+        """Whether both brokers are listed by both name servers."""
+        return [self.sample("brokers", server) for server in self.servers] == [2.0, 2.0]
 
     def sample(self, name: str, server: NameServer) -> float | None:
         """Return a metric of a name server."""
@@ -90,10 +95,15 @@ async def test_a_broker_cut_off_from_one_name_server_is_shown_in_seconds_and_ale
     observed: Observed, tmp_path: Path
 ) -> None:
     first, second = observed.servers
-    until(lambda: observed.events("TOPICS") >= {(first.addr, "cut"), (second.addr, "cut")}, what="its topics are known")
+    until(
+        lambda: observed.events("TOPICS") >= {(first.addr, "cut"), (second.addr, "cut")},
+        seconds=START_SECONDS,
+        what="its topics are known",
+    )
     async with prometheus(tmp_path, {"pointsman-observe": f"127.0.0.1:{observed.port}"}) as monitor:
         await monitor.await_series("pointsman_observe_up == 1", 2)
-        assert [observed.sample("brokers_missing", server) for server in observed.servers] == [0.0, 0.0]
+        for name in ("brokers_missing", "routes_differing"):
+            assert [observed.sample(name, server) for server in observed.servers] == [0.0, 0.0]
 
         observed.network.cut(2)
         until(lambda: second.addrs("cut") == {}, seconds=150.0, what="the name server drops the silent broker")

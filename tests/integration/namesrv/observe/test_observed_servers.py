@@ -88,6 +88,23 @@ async def test_a_topic_that_one_of_them_does_not_have_differs_and_one_that_is_aw
         assert not is_watched(servers, two.addr)
 
 
+async def test_all_topics_of_a_broker_that_one_of_them_drops_differ_without_a_walk(tmp_path: Path) -> None:
+    async with (
+        scripted_fleet("T", "U") as one,
+        scripted_fleet("T", "U") as two,
+        observing(tmp_path, polled(one.addr, two.addr, topics_seconds=3_600.0)) as servers,
+    ):
+        for fleet in (one, two):
+            fleet.holds("V", "b")
+        await eventually(lambda: [row["event"] for row in rows_in(tmp_path)].count("TOPICS") == 4)
+        assert differing(servers, one.addr, two.addr) == [0.0, 0.0]
+        before = [code for _, code, _ in two.asked].count(206)
+        del two.routes["T"], two.routes["U"]
+        await eventually(lambda: differing(servers, one.addr, two.addr) == [2.0, 2.0])
+        assert sample(servers, "brokers_missing", two.addr) == 1.0
+        assert [code for _, code, _ in two.asked].count(206) == before
+
+
 async def test_requests_for_topics_keep_to_their_limit(tmp_path: Path) -> None:
     per_second = 100.0
     topics = [f"T{number}" for number in range(40)]
