@@ -48,7 +48,7 @@ class Observed:
             return {"nameServers": [], "states": {}, "gone": []}
 
     def shows(self, *results: str, up: int) -> bool:
-        """Whether the name servers have these results, and so many brokers are up."""
+        """Whether the name servers have these results, and this number of brokers is up."""
         document = self.status()
         is_seen = [each["result"] for each in document["nameServers"]] == list(results)
         return is_seen and document["states"].get("UP", 0) == up
@@ -63,7 +63,7 @@ class Observed:
 
 
 @pytest.mark.parametrize("version", ["5.3.3"])
-def test_a_killed_name_server_is_no_outage_and_one_of_a_broker_is_the_same_in_why_and_report(
+def test_a_killed_name_server_causes_no_outage_and_one_of_a_broker_is_the_same_in_why_and_report(
     jars: Jars, tmp_path: Path, version: str
 ) -> None:
     with ExitStack() as stack:
