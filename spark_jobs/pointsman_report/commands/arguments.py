@@ -204,7 +204,7 @@ spark_options = option_group(
         "--memory",
         type=_size,
         metavar="SIZE",
-        help="Java heap of a local master, e.g. 4g.  [default: a quarter of the memory, 1g to 8g]",
+        help="Java heap of a local master, e.g. 4g.  [default: 1g per core, 1g to 8g, at most a quarter of the memory]",
     ),
     click.option(
         "--conf",

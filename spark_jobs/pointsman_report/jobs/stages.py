@@ -57,6 +57,8 @@ from pointsman_report.transforms.broker_intervals import (
     known_brokers,
     partial_views,
     state_at_day_end,
+    with_opinions,
+    with_whole_days,
 )
 from pointsman_report.transforms.cluster_health import cluster_health
 from pointsman_report.transforms.flap_classes import (
@@ -86,7 +88,14 @@ from pointsman_report.transforms.hot_queues import hot_groups, key_skew, too_man
 from pointsman_report.transforms.incidents import incidents, members, outages, places, rolling_outages, rolling_restarts
 from pointsman_report.transforms.namesrv_days import namesrv_days, observer_clocks
 from pointsman_report.transforms.observer_periods import blind_periods, guard_periods, maintenance_windows
-from pointsman_report.transforms.opinions import any_missing, at_day_end, opinions, rare_events, stated, with_losses
+from pointsman_report.transforms.opinions import (
+    any_missing,
+    opinions,
+    rare_events,
+    stated,
+    turns_at_day_end,
+    with_losses,
+)
 from pointsman_report.transforms.outage_causes import (
     downs,
     early_rows,
@@ -248,6 +257,7 @@ def _days_known(  # noqa: PLR0917  # one for each input of the stage
     changes: DataFrame,
     views: DataFrame,
     known: DataFrame,
+    held: DataFrame,
 ) -> DataFrame:
     """All facts about each broker's day, also of those on which nothing happened: their rows are made once, here."""
     parameters = context.parameters.flapping
@@ -257,10 +267,11 @@ def _days_known(  # noqa: PLR0917  # one for each input of the stage
         in_incidents.groupBy(*_BROKER_DAY).agg(F.count("*").alias("incident_downs")),
         state_changes(since_yesterday, **context.days, parameters=context.parameters.ranking),
         causes(moments(outages(intervals), charged, intervals, changes), views, known),
+        day_sums(intervals),
+        turns_at_day_end(held, **context.days),
     )
     rows = state_at_day_end(steps, _carried(state, parameters), last_day=context.last_day)
-    for facts in (rare, day_sums(intervals)):
-        rows = rows.join(facts, on=[*INSTANCE, "dt"], how="left")
+    rows = with_opinions(with_whole_days(rows.join(rare, on=[*INSTANCE, "dt"], how="left")))
     of_watched = ("incident_downs", "percent_state_change", "cause", "cause_says")
     rows = rows.withColumns({name: F.when(F.col("seen_on").isNotNull(), F.col(name)) for name in of_watched})
     rows = penalty_days(rows, first_day=context.first_day, parameters=parameters)
@@ -337,6 +348,7 @@ FLAPS = Part(
                 BROKER_CHANGES,
                 PARTIAL_VIEWS,
                 OUTAGE_CAUSES,
+                OPINIONS,
             ),
             _days_known,
         ),
@@ -352,8 +364,8 @@ FLAPS = Part(
         ),
         Stage(
             BROKER_STATE,
-            (DAYS_KNOWN, OPINIONS),
-            lambda context, known, held: broker_state(known, at_day_end(held, **context.days)),
+            (DAYS_KNOWN,),
+            lambda _, known: broker_state(known),
         ),
         Stage(INCIDENTS, (INCIDENT_MEMBERS, AVAILABILITY, BROKER_FACTS, OUTAGE_CAUSES), _incidents),
         Stage(ROLLING_RESTARTS, (ROLLING_OUTAGES,), lambda _, rolling: rolling_restarts(rolling)),

@@ -107,64 +107,111 @@ def began_on_its_day() -> Column:
     return (F.to_date("start_at") == F.col("dt")) & ~F.col("continues")
 
 
+def is_whole_day() -> Column:
+    """Whether an interval of ``broker_intervals`` covers all of its day: then it is the broker's only one."""
+    return F.col("open") & (F.unix_micros("start_at") < utc_days.starts(F.col("dt")))
+
+
 def availability(intervals: DataFrame) -> DataFrame:
     """Sum ``broker_intervals``. One row per broker and day; key: ``dt``, instance."""
     start, end = F.unix_micros("start_at"), F.unix_micros("end_at")
-    of_day = end - F.greatest(start, utc_days.starts(F.col("dt")))
     whole = end - start
     outage = is_outage()
     repaired = outage & ~F.col("start_censored") & ~F.col("end_censored")
-    summed = intervals.groupBy("dt", *INSTANCE).agg(
-        _seconds_where(F.col("state") == "up", of_day).alias("up_seconds"),
-        _seconds_where(outage, of_day).alias("down_seconds"),
-        _seconds_where(F.col("planned"), of_day).alias("planned_seconds"),
-        F.count(F.when(outage & began_on_its_day(), 1)).alias("outages"),
-        F.count(F.when(repaired, 1)).alias("repaired"),
-        _seconds_where(repaired, whole).alias("repair_seconds"),
-        utc_days.seconds(F.max(F.when(outage, whole))).alias("longest_outage_seconds"),
+    sums = {
+        "up": _where(F.col("state") == "up", _of_day()),
+        "down": _where(outage, _of_day()),
+        "planned": _where(F.col("planned"), _of_day()),
+        "outages": _where(outage & began_on_its_day(), F.lit(1).cast("long")),
+        "repaired": _where(repaired, F.lit(1).cast("long")),
+        "repair": _where(repaired, whole),
+    }
+    each = intervals.select(
+        "dt",
+        *INSTANCE,
+        is_whole_day().alias("is_whole_day"),
+        *(value.alias(name) for name, value in sums.items()),
+        F.when(outage, whole).alias("longest"),
+    )
+    # Most days of most brokers are such rows: they need not be grouped.
+    of_parts = each.filter(~F.col("is_whole_day")).groupBy("dt", *INSTANCE)
+    summed = of_parts.agg(*(F.sum(name).alias(name) for name in sums), F.max("longest").alias("longest"))
+    days = each.filter("is_whole_day").drop("is_whole_day").unionByName(summed)
+    rated = days.select(
+        "dt",
+        *INSTANCE,
+        *(utc_days.seconds(F.col(name)).alias(f"{name}_seconds") for name in ("up", "down", "planned", "repair")),
+        "outages",
+        "repaired",
+        utc_days.seconds(F.col("longest")).alias("longest_outage_seconds"),
     )
     up, down = F.col("up_seconds"), F.col("down_seconds")
-    rated = summed.withColumns(
-        {
-            "availability": F.try_divide(up, up + down),
-            "mttr_seconds": F.try_divide("repair_seconds", "repaired"),
-            "mtbf_seconds": F.try_divide("up_seconds", "outages"),
-        }
-    )
-    return rated.select(*AVAILABILITY.columns)
+    rates = {
+        "availability": F.try_divide(up, up + down),
+        "mttr_seconds": F.try_divide("repair_seconds", "repaired"),
+        "mtbf_seconds": F.try_divide("up_seconds", "outages"),
+    }
+    return rated.withColumns(rates).select(*AVAILABILITY.columns)
 
 
 def day_sums(intervals: DataFrame) -> DataFrame:
     """``seen_on`` (the day), ``outages``, ``down_seconds``, ``watched_seconds`` and ``longest_stable_seconds``: the
-    longest part of the day that one interval covers.
+    longest part of the day that one interval covers. Of days without the interval of `is_whole_day`.
 
-    One row per broker and day; key: ``dt``, instance.
+    One row per broker and day with several intervals; key: ``dt``, instance.
     """
-    of_day = F.unix_micros("end_at") - F.greatest(F.unix_micros("start_at"), utc_days.starts(F.col("dt")))
-    summed = (
-        intervals.repartition(*INSTANCE)
-        .groupBy("dt", *INSTANCE)
-        .agg(
-            F.count(F.when(is_outage() & began_on_its_day(), 1)).alias("outages"),
-            _seconds_where(is_outage(), of_day).alias("down_seconds"),
-            utc_days.seconds(F.sum(of_day)).alias("watched_seconds"),
-            utc_days.seconds(F.max(of_day)).alias("longest_stable_seconds"),
-        )
-    )
-    return summed.withColumn("seen_on", F.col("dt"))
+    summed = intervals.filter(~is_whole_day()).groupBy("dt", *INSTANCE)
+    return summed.agg(
+        F.sum(_where(is_outage() & began_on_its_day(), F.lit(1).cast("long"))).alias("outages"),
+        utc_days.seconds(F.sum(_where(is_outage(), _of_day()))).alias("down_seconds"),
+        utc_days.seconds(F.sum(_of_day())).alias("watched_seconds"),
+        utc_days.seconds(F.max(_of_day())).alias("longest_stable_seconds"),
+    ).withColumn("seen_on", F.col("dt"))
 
 
-def _seconds_where(condition: Column, microseconds: Column) -> Column:
-    # Summed as integers: a sum of floats would depend on the order of the rows.
-    return utc_days.seconds(F.coalesce(F.sum(F.when(condition, microseconds)), F.lit(0)))
+def with_whole_days(days: DataFrame) -> DataFrame:
+    """Fill in the columns of `day_sums` on days that the interval ``current`` covers.
+
+    ``days``: each day of a broker with ``current``, the interval at its end. One row per row given; key: ``dt``,
+    instance.
+    """
+    whole = F.unix_micros("current.start_at") < utc_days.starts(F.col("dt"))
+    is_down = (F.col("current.state") == "down") & ~F.col("current.planned")
+    length = F.lit(utc_days.DAY / utc_days.SECOND)
+    values = {
+        "seen_on": F.col("dt"),
+        "outages": F.lit(0).cast("long"),
+        "down_seconds": F.when(is_down, length).otherwise(F.lit(0.0)),
+        "watched_seconds": length,
+        "longest_stable_seconds": length,
+    }
+    return days.withColumns({name: F.when(whole, value).otherwise(F.col(name)) for name, value in values.items()})
 
 
-def broker_state(days_known: DataFrame, opinions_at_day_end: DataFrame) -> DataFrame:
+def _of_day() -> Column:
+    """The microseconds of an interval of ``broker_intervals`` on its day."""
+    return F.unix_micros("end_at") - F.greatest(F.unix_micros("start_at"), utc_days.starts(F.col("dt")))
+
+
+def _where(condition: Column, value: Column) -> Column:
+    # Sums are of integers: a sum of floats would depend on the order of the rows.
+    return F.when(condition, value).otherwise(F.lit(0).cast("long"))
+
+
+def with_opinions(days: DataFrame) -> DataFrame:
+    """Fill in ``opinions``, which ``days`` has on the days on which they turn (`opinions.turns_at_day_end`).
+
+    ``days`` has every day of a broker. One row per row given; key: ``dt``, instance.
+    """
+    timeline = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    none = F.array().cast(f"array<{OPINION.simpleString()}>")
+    return days.withColumn("opinions", F.coalesce(F.last("opinions", ignorenulls=True).over(timeline), none))
+
+
+def broker_state(days_known: DataFrame) -> DataFrame:
     """Each known broker at each day's end. One row per broker and day; key: ``dt``, instance."""
-    held = days_known.join(opinions_at_day_end, on=["dt", *INSTANCE], how="left")
-    state = held.withColumns(
+    state = days_known.withColumns(
         {
-            "opinions": F.coalesce("opinions", F.array().cast(f"array<{OPINION.simpleString()}>")),
             "penalty": F.col("penalty_end"),
             "penalty_at": F.timestamp_micros(utc_days.ends(F.col("dt"))),
         }

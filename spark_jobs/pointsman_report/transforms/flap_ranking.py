@@ -31,6 +31,8 @@ from pointsman_report.transforms.false_discoveries import with_discoveries
 from pointsman_report.transforms.poisson import upper_tail
 
 _CLUSTER = ("dt", "cluster")
+MANY_DAYS = 16
+"""Divided by day alone, this number of days is spread evenly, and need not be divided again to be written by day."""
 STEPS = 20
 OLDEST, NEWEST = 0.75, 1.25
 
@@ -67,6 +69,8 @@ def flap_ranking(
     days_held = held.groupBy("dt").agg(F.count("*").alias("days"))
     summed = _sums_of_last_days(broker_days, days=parameters.days, last_day=last_day)
     watched = summed.filter((F.col("dt") >= utc_days.lit_day(first_day)) & (F.col("watched_us") > 0))
+    if (last_day - first_day).days >= MANY_DAYS:
+        watched = watched.repartition("dt")
     rated = _rated(watched).join(F.broadcast(days_held), on="dt", how="inner")
     order = (F.desc("rate_per_day"), "broker_name", "broker_id")
     outliers = with_discoveries(rated, "outlier", family=_CLUSTER, order=order, rate=parameters.false_discovery_rate)

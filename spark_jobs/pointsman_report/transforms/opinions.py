@@ -53,6 +53,7 @@ BLOCK = 1_000
 """Sequence numbers that are searched for gaps together."""
 
 _EACH = (*INSTANCE, *OBSERVER)
+_JOINED_DAYS = 32
 
 
 def in_order() -> WindowSpec:
@@ -218,19 +219,16 @@ def in_force(opinions: DataFrame) -> DataFrame:
     return latest.withColumn("at", F.greatest("at", "watch_from"))
 
 
-def at_day_end(opinions: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
-    """The opinions of all running observers at the end of each day, as ``opinions`` of a state row.
+def turns_at_day_end(opinions: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
+    """The opinions of all running observers at the end of a day, as ``opinions`` of a state row: on the days on which
+    they differ from those of the day before.
 
-    One row per broker with opinions, and day; key: ``dt``, instance.
+    One row per broker and day on which an opinion is the first or no longer the last; key: ``dt``, instance.
     """
     until = F.least(
         F.coalesce("next_at", F.lit(utc_days.end_of(last_day))),
         F.coalesce("watch_to", F.lit(utc_days.end_of(last_day))),
     )
-    # An opinion that lasts exactly until midnight counts at the day's end, unless another one begins at that midnight.
-    first = F.greatest(utc_days.day_of(F.col("at")), lit_day(first_day))
-    last = F.date_sub(utc_days.day_of(until), 1)
-    held = opinions.select("*", F.explode(utc_days.days_between(first, last)).alias("dt"))
     row = F.struct(
         *OBSERVER,
         "seq",
@@ -241,8 +239,23 @@ def at_day_end(opinions: DataFrame, *, first_day: date, last_day: date) -> DataF
         "opinion",
         "planned",
     )
-    by_day = held.withColumn("opinion", row.cast(OPINION)).groupBy("dt", *INSTANCE)
-    return by_day.agg(F.sort_array(F.collect_list("opinion")).alias("opinions"))
+    # An opinion that lasts exactly until midnight counts at the day's end, unless another one begins at that midnight.
+    held = opinions.select(
+        *INSTANCE,
+        row.cast(OPINION).alias("opinion"),
+        F.greatest(utc_days.day_of(F.col("at")), lit_day(first_day)).alias("first_on"),
+        F.date_sub(utc_days.day_of(until), 1).alias("last_on"),
+    ).filter("first_on <= last_on")
+    turns = held.select(*INSTANCE, F.explode(F.array("first_on", F.date_add("last_on", 1))).alias("dt"))
+    days = turns.filter(F.col("dt") <= lit_day(last_day)).distinct()
+    # Joined by month: a broker that turns each day has many of both.
+    month = F.floor(F.unix_date("dt") / _JOINED_DAYS)
+    months = F.sequence(F.floor(F.unix_date("first_on") / _JOINED_DAYS), F.floor(F.unix_date("last_on") / _JOINED_DAYS))
+    both = days.withColumn("month", month).join(
+        held.withColumn("month", F.explode(months)), on=[*INSTANCE, "month"], how="left"
+    )
+    at_end = F.collect_list(F.when(F.col("dt").between(F.col("first_on"), F.col("last_on")), F.col("opinion")))
+    return both.groupBy("dt", *INSTANCE).agg(F.sort_array(at_end).alias("opinions"))
 
 
 def any_missing(windows: DataFrame, state: DataFrame) -> bool:

@@ -89,6 +89,7 @@ def test_little_to_read_spares_the_second_compiler_and_much_does_not(history: Pa
         with (history / "much.jsonl").open("wb") as file:
             file.truncate(size)
         assert ("TieredStopAtLevel=1" in options()) is has_one_compiler
+        assert ("Tier4InvocationThreshold" in options()) is not has_one_compiler
         # Java's warnings would be printed before a command's JSON.
         assert JAVA_LOGS in options()
 
@@ -151,7 +152,10 @@ def test_memory_is_the_requested_amount() -> None:
 GB = 2**30
 
 
-def limited(monkeypatch: pytest.MonkeyPatch, folder: Path, machine: int, container: str | None) -> None:
+def limited(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, machine: int, container: str | None, cores: int = 16
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
     pages = {"SC_PHYS_PAGES": machine // 4_096, "SC_PAGE_SIZE": 4_096}
     monkeypatch.setattr("os.sysconf", pages.__getitem__)
     limit = folder / "memory.max"
@@ -174,6 +178,17 @@ def test_java_gets_a_quarter_of_the_memory_within_bounds(
     machine: int, container: str | None, given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited(monkeypatch, tmp_path, machine, container)
+    assert default_memory() == given
+
+
+@pytest.mark.parametrize(
+    ("cores", "given"),
+    [pytest.param(1, "1024m", id="one"), pytest.param(2, "2048m", id="two"), pytest.param(64, "8192m", id="many")],
+)
+def test_java_gets_a_gigabyte_per_core_of_a_large_machine(
+    cores: int, given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited(monkeypatch, tmp_path, 64 * GB, None, cores)
     assert default_memory() == given
 
 
