@@ -259,8 +259,6 @@ class Leases:
         """See :meth:`LeasesMessages.change_invisible`."""
         idle = _idle(invisible_seconds)
         states = await self._on_leases(leases, group=group, idle=idle, timeout_seconds=timeout_seconds)
-        for lease in leases:
-            self._cursors.pop((group, lease.queue), None)
         return tuple(lease if state == _HELD else None for lease, state in zip(leases, states, strict=True))
 
     async def begin_group(self, queue: MessageQueue, offset: int, *, group: str, timeout_seconds: float) -> None:

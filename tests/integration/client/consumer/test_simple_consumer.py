@@ -401,3 +401,16 @@ async def test_a_topic_that_is_unsubscribed_during_a_receive_does_not_end_it(set
     consumer.subscribe("orders")
     await setup.brokers.put(Q0, ["a"])
     assert bodies(await received(consumer, setup)) == ["a"]
+
+
+async def test_a_broker_that_hangs_delays_one_receive_and_not_the_next(setup: Setup) -> None:
+    setup.routes.set(route_of("orders", {"a": 1, "b": 1}))
+    consumer = await setup.join_leasing("x", request_timeout_seconds=5.0)
+    await received(consumer, setup)
+    setup.brokers.transport.hang(addr_of("a"))
+    for number, seconds in enumerate((5.0, 0.0)):
+        await setup.brokers.put(queue_of(0, broker_name="b"), [str(number)])
+        receiving = asyncio.ensure_future(consumer.receive(timeout_seconds=60.0))
+        await setup.clock.advance(seconds)
+        assert receiving.done()
+        assert bodies(await receiving) == [str(number)]

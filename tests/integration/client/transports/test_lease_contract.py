@@ -246,6 +246,14 @@ async def test_what_was_delivered_before_comes_before_what_is_new(group: Group) 
     assert bodies(await group.pop()) == ["a", "b"]
 
 
+async def test_what_was_delivered_before_counts_for_the_number_of_messages(group: Group) -> None:
+    await group.send("a", "b", "c")
+    await group.begin()
+    await group.pop(1, seconds=SHORT_SECONDS)
+    await asyncio.sleep(2 * SHORT_SECONDS)
+    assert [bodies(await group.pop(most)) for most in (1, 1, 9)] == [["a"], ["b"], ["c"]]
+
+
 async def test_an_ordered_group_gets_nothing_of_a_queue_with_a_lease(group: Group) -> None:
     await group.send("a", "b", "c")
     await group.begin()
