@@ -29,6 +29,10 @@ demo: programs ## Name servers, brokers, faults and the nightly report, end to e
 demo-rocketmq: programs ## The same with unmodified RocketMQ 5.3.3 brokers, and clients in Java and Go; under five minutes
 	$(BIN)/python -m deploy.demo.rocketmq
 
+.PHONY: demo-move
+demo-move: programs ## From RocketMQ's name servers to Pointsman's and back, without a restart; fifteen minutes
+	$(BIN)/python -m deploy.demo.move
+
 .PHONY: test
 test: setup ## The tests to run before each commit; WORKERS=3 of them at a time
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile

@@ -87,11 +87,18 @@ class Story(ABC):
 
         await self.wait_for(all_do, what)
 
-    async def wait_for(self, is_so: Callable[[], Awaitable[bool]], what: str) -> None:
+    async def wait_for(
+        self,
+        is_so: Callable[[], Awaitable[bool]],
+        what: str,
+        *,
+        seconds: float = PATIENCE_SECONDS,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
         """Wait for a condition, and print ``what``. Raises ProcessFailed."""
-        async with patience(PATIENCE_SECONDS, f"this: {what}; slow machine?"):
+        async with patience(seconds, f"this: {what}; slow machine?"):
             while not await is_so():  # noqa: ASYNC110  # other processes decide
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(poll_seconds)
         self.say(what)
 
     async def _routed(self, client: NameServerClient) -> frozenset[Instance]:

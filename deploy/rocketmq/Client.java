@@ -23,7 +23,7 @@ public class Client {
       DefaultMQProducer p = new DefaultMQProducer(a[3]);
       p.setNamesrvAddr(a[1].isEmpty() ? null : a[1]);
       p.setVipChannelEnabled(false);
-      p.setPollNameServerInterval(2000);
+      p.setPollNameServerInterval(Integer.getInteger("pollMillis", 2000));
       p.start();
       System.out.println("started");
       int failures = 0;
@@ -62,7 +62,7 @@ public class Client {
     DefaultMQPushConsumer c = new DefaultMQPushConsumer(a[3]);
     c.setNamesrvAddr(a[1].isEmpty() ? null : a[1]);
     c.setVipChannelEnabled(false);
-    c.setPollNameServerInterval(2000);
+    c.setPollNameServerInterval(Integer.getInteger("pollMillis", 2000));
     c.subscribe(a[2], "*");
     c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
     c.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {

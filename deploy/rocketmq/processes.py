@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -197,15 +198,31 @@ class GoClients(Clients):
         return [str(self._program)]
 
 
+class PythonClients(Clients):
+    """This project's clients."""
+
+    def __init__(self, folder: Path, namesrv: str) -> None:
+        super().__init__(folder, namesrv, group="Python")
+
+    def _client_command(self, _: Path) -> list[str]:
+        return [sys.executable, str(HERE / "python_client.py")]
+
+
 class RocketMQ(Clients):
     """Processes of one version of RocketMQ, and Java clients."""
 
-    def __init__(self, lib: Path, folder: Path, namesrv: str, *, address_server: str = "") -> None:
-        """``address_server``: host:port of ``/rocketmq/nsaddr``, asked where ``namesrv`` is empty."""
+    def __init__(
+        self, lib: Path, folder: Path, namesrv: str, *, address_server: str = "", poll_millis: int = 2_000
+    ) -> None:
+        """``address_server``: host:port of ``/rocketmq/nsaddr``, asked where ``namesrv`` is empty.
+
+        ``poll_millis``: interval at which clients ask for routes; RocketMQ's is 30,000.
+        """
         super().__init__(folder, namesrv, group=f"G{lib.name.replace('.', '')}")
         self.is_4 = lib.name.startswith("4.")
         self._lib = lib
         self._address_server = address_server
+        self._poll_millis = poll_millis
 
     def _java(self, home: Path, kind: str, *options: str, jvm: Sequence[str] = JVM) -> list[str]:
         (home / "conf").mkdir(parents=True, exist_ok=True)
@@ -284,6 +301,7 @@ class RocketMQ(Clients):
 
     def _client_command(self, home: Path) -> list[str]:
         options = [f"-Drocketmq.client.logRoot={home}", "-Drocketmq.client.rebalance.waitInterval=2000"]
+        options.append(f"-DpollMillis={self._poll_millis}")
         return [*self._java(home, "client", *options), "Client"]
 
     def admin(self, *command: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.demo import rocketmq, story
+from deploy.demo import move, rocketmq, story
 from deploy.demo.__main__ import Demo
 from deploy.demo.processes import ProcessFailed, patience
 
@@ -70,12 +70,13 @@ async def test_without_a_history_there_is_nothing_to_continue_from(
     assert "continue" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("demo", [rocketmq.RocketMQDemo, move.MoveDemo])
 async def test_missing_requirements_of_rocketmq_are_reported_in_one_line(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], demo: type[story.Story]
 ) -> None:
     monkeypatch.setenv("PATH", str(root))
 
-    assert await story.main(rocketmq.RocketMQDemo) == 1
+    assert await story.main(demo) == 1
     message, logs = capsys.readouterr().err.splitlines()
     assert message.startswith("the demo failed: needs java, javac, mvn: install JDK 17 and Maven")
-    assert logs.startswith(f"logs: {root}/.build/demo-rocketmq/")
+    assert logs.startswith(f"logs: {root}/.build/{demo.name}/")
