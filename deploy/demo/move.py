@@ -175,6 +175,7 @@ class MoveDemo(Story):
             await self._step(is_running, f"{name}: a producer and a consumer are started")
             if producer.is_alive and consumer.is_alive:
                 return
+            self.say(f"    {producer.out} or {consumer.out} ended; both start again")
             producer.end()
             consumer.end()
         raise DemoFailed(f"{name}: a client ended; see {producer.out} and {consumer.out}")
