@@ -20,8 +20,9 @@ from tests.real_rocketmq.name_server import NameServer
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
-WITHIN_SECONDS = 120.0
-"""A restarted name server hears of its broker after 10 s, the period of its registrations here."""
+WITHIN_SECONDS = 200.0
+"""A Java process starts in seconds, a restarted name server hears of its broker after 10 s; on a loaded machine each
+takes a minute."""
 SAME_SECONDS = 2.0
 """The observer polls every second."""
 
@@ -63,7 +64,7 @@ class Observed:
 
 
 @pytest.mark.parametrize("version", ["5.3.3"])
-def test_a_killed_name_server_causes_no_outage_and_one_of_a_broker_is_the_same_in_why_and_report(
+def test_a_killed_name_server_takes_no_broker_with_it_and_why_and_report_agree_on_an_outage(
     jars: Jars, tmp_path: Path, version: str
 ) -> None:
     with ExitStack() as stack:
@@ -74,19 +75,23 @@ def test_a_killed_name_server_causes_no_outage_and_one_of_a_broker_is_the_same_i
         for process in upstream:
             stack.callback(process.end)
         for server in servers:
-            until(server.is_there, what="RocketMQ's name server")
+            until(server.is_there, seconds=WITHIN_SECONDS, what="RocketMQ's name server")
         broker = rocketmq.broker("a")
         stack.callback(broker.end)
         for server in servers:
-            until(lambda: set(server.addrs("a")) == {"0"}, what="the broker")  # noqa: B023
+            until(lambda: set(server.addrs("a")) == {"0"}, seconds=WITHIN_SECONDS, what="the broker")  # noqa: B023
         observed = Observed(tmp_path, addrs)
         stack.callback(observed.process.end)
-        until(lambda: observed.shows("WATCHED", "WATCHED", up=1), what="both name servers to be watched")
-        diff = until(lambda: (found := observed.ctl("diff")).get("equal") and found, what="equal routes")
+        until(lambda: observed.shows("WATCHED", "WATCHED", up=1), seconds=WITHIN_SECONDS, what="both to be watched")
+        diff = until(
+            lambda: (found := observed.ctl("diff")).get("equal") and found, seconds=WITHIN_SECONDS, what="equal routes"
+        )
         assert diff["first"]["topicCount"] > 0
 
         upstream[1].end()
-        until(lambda: observed.shows("WATCHED", "UNREACHABLE", up=1), what="the second one to be unreachable")
+        until(
+            lambda: observed.shows("WATCHED", "UNREACHABLE", up=1), seconds=WITHIN_SECONDS, what="the second one away"
+        )
         [node, failed] = observed.ctl("brokers")["nodes"]
         assert [each["state"] for each in node["brokers"]] == ["UP"]
         assert "has not watched" in failed["error"]["message"]
@@ -102,7 +107,7 @@ def test_a_killed_name_server_causes_no_outage_and_one_of_a_broker_is_the_same_i
         assert events[1][-2:] == ["NAMESRV_STOPPED", "NAMESRV_STARTED"]
 
         broker.end()
-        until(lambda: observed.status()["gone"], what="the broker to be gone")
+        until(lambda: observed.status()["gone"], seconds=WITHIN_SECONDS, what="the broker to be gone")
         broker.start_again()
         until(lambda: observed.shows("WATCHED", "WATCHED", up=1), seconds=WITHIN_SECONDS, what="the broker back")
         outages = [node["outages"] for node in observed.ctl("why", "a")["nodes"]]

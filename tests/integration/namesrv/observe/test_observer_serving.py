@@ -17,6 +17,7 @@ from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.observe import observer as observing
 from pointsman_namesrv.observe.observed_servers import ObservedServers
 from pointsman_namesrv.observe.observer_config import ObserverMonitoringConfig, ObserverServerConfig
+from pointsman_namesrv.web import page_source, past_source
 from tests.kit.broker.redis.process import free_port
 from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
@@ -31,6 +32,9 @@ from tests.kit.waiting import eventually, read_until
 def _waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observing, "FIRST_WAIT_SECONDS", 0.02)
     monkeypatch.setattr(observing, "LONGEST_WAIT_SECONDS", 0.1)
+    # A slow machine takes longer to start the process that reads the history.
+    monkeypatch.setattr(page_source, "HISTORY_SECONDS", 50.0)
+    monkeypatch.setattr(past_source, "WAIT_SECONDS", 50.0)
 
 
 @dataclass
