@@ -11,7 +11,8 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, Window
+from pyspark.sql.functions import col, date_add, lit, row_number
 
 from pointsman_report import lock
 from pointsman_report.hadoop_files import Files
@@ -280,6 +281,19 @@ def test_copies_of_a_row_are_written_once_and_all_rows_divided_and_sorted_once(
     assert sorted((found["seq"], found["uptime_ms"]) for found in written.collect()) == [(n, n) for n in range(60)]
     plan = written._jdf.queryExecution().executedPlan().toString()
     assert (plan.count("Exchange "), plan.count("Sort [")) == (2, 1), "with the one that mixed the rows"
+
+
+def test_rows_that_a_transform_divided_by_day_are_not_divided_again(spark: SparkSession) -> None:
+    rows = spark.range(9).select(date_add(lit(DAY), col("id").cast("int")).alias("dt"), "id").repartition(4, "dt")
+    numbered = rows.withColumn("nth", row_number().over(Window.partitionBy("dt").orderBy("id")))
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    assert partitions is not None
+    spark.conf.set("spark.sql.shuffle.partitions", "4")
+    try:
+        plan = divided(numbered, ("id",), {}, spark)._jdf.queryExecution().executedPlan().toString()
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+    assert plan.count("Exchange ") == 1
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def divided(rows: DataFrame, keys: tuple[str, ...], counts: Mapping[date, int], 
     parts = {day: -(-count // MAX_ROWS_PER_FILE) for day, count in counts.items() if count > MAX_ROWS_PER_FILE}
     if not parts:
         # Spark leaves this out for rows that a transform has divided by day.
-        return rows.repartition("dt").withColumn(FILE, F.col("dt"))
+        return rows.withColumn(FILE, F.col("dt")).repartition(FILE)
     days = sorted(counts)
     tasks = min(MAX_TASKS, sum(parts.get(day, 1) for day in days))
     landing = _landing_numbers(spark, tasks)
