@@ -204,7 +204,7 @@ async def response_of(
             return await call
     except PointsmanError:
         raise
-    except Exception as error:
+    except Exception as error:  # of foreign code, too
         raise broker_error(addr, error, timeout_seconds=timeout_seconds) from error
 
 

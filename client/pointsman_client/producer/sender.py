@@ -249,7 +249,7 @@ class Sender:
             receipt = await sending
         except (InvalidInputError, ClientStateError):
             raise
-        except Exception as error:  # noqa: BLE001  see broker_error
+        except Exception as error:  # noqa: BLE001  # of foreign code, too: see broker_error
             failure = broker_error(addr, error, timeout_seconds=timeout_seconds)
             return self._failed_attempt(queue, addr, failure, mode, began_at)
         ended_at = self._clock.monotonic()

@@ -154,6 +154,7 @@ class ObserverConfig:
             yield from self.tls.unprotected("server.listen", self.server.listen)
         if self.monitoring.tls and not self.tls.is_on:
             yield "monitoring.tls: needs tls.certificate and tls.key"
+        yield from self.access.unauthenticated(has_certificates=self.tls.requires_certificates, has_remoting=False)
 
 
 def load(

@@ -53,7 +53,10 @@ def test_what_is_printed_loads_to_the_same(tmp_path: Path) -> None:
         ("[history]\nretain_days = -1", "history.retain_days: -1 is not from 0 to 36500"),
         ('[monitoring]\nlisten = "here"', "monitoring.listen: 'here'"),
         ('[process]\nloop = "none"', "process.loop: 'none' is none of uvloop, asyncio"),
-        ("[access]", "[access]: no such section; there are observed, history, monitoring, process, log"),
+        (
+            "[guard]",
+            "[guard]: no such section; there are observed, history, server, monitoring, tls, access, process, log",
+        ),
     ],
 )
 def test_errors_name_setting_and_value(tmp_path: Path, text: str, problem: str) -> None:
