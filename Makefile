@@ -13,6 +13,7 @@ CONSTRAINTS := deploy/dev/constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 PROTOC := .build/protoc/bin/python
 PROTOS := $(sort $(wildcard proto/pointsman/v1/*.proto))
+CLASSES := $(VENV)/share/pointsman-report/classes.jsa
 SERVICES := $(sort $(wildcard proto/pointsman/v1/*_service.proto))
 
 .PHONY: help
@@ -54,6 +55,7 @@ setup: $(STAMP) ## Virtual environment in .venv; Java 17, redis-server, Chromium
 .PHONY: programs
 programs: $(STAMP)
 	@deploy/dev/install_programs.sh
+	@[ $(CLASSES) -nt $(STAMP) ] || $(BIN)/pointsman-report prepare
 
 $(STAMP): pyproject.toml $(wildcard */pyproject.toml) $(CONSTRAINTS) deploy/dev/create_environment.sh
 	@PYTHON=$(PYTHON) deploy/dev/create_environment.sh $(VENV) $(CONSTRAINTS)

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -292,12 +293,19 @@ def settings_for(
             settings |= SMALL_SETTINGS
         elif is_less(min(ONE_COMPILER_BYTES, ONE_COMPILER_BROKER_DAYS * BROKER_BYTES // days)):
             settings["spark.driver.extraJavaOptions"] = f"{ONE_COMPILER} {JAVA_LOGS}"
+        if class_archive().is_file():
+            settings["spark.driver.extraJavaOptions"] += f' "-XX:SharedArchiveFile={class_archive()}"'
     else:
         settings |= CLUSTER_SETTINGS
     if submitted is not None:
         needed = {"spark.sql.session.timeZone"}
         settings = {key: value for key, value in settings.items() if key in needed or not submitted.contains(key)}
     return settings
+
+
+def class_archive() -> Path:
+    """The archive of Java classes of this installation; ``prepare`` writes it."""
+    return Path(sys.prefix) / "share" / "pointsman-report" / "classes.jsa"
 
 
 def is_local(master: str | None, submitted: SparkConf | None) -> bool:

@@ -287,6 +287,7 @@ def test_rows_that_a_transform_divided_by_day_are_not_divided_again(spark: Spark
     rows = spark.range(9).select(date_add(lit(DAY), col("id").cast("int")).alias("dt"), "id").repartition(4, "dt")
     numbered = rows.withColumn("nth", row_number().over(Window.partitionBy("dt").orderBy("id")))
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    assert partitions is not None
     spark.conf.set("spark.sql.shuffle.partitions", "4")
     try:
         plan = divided(numbered, ("id",), {}, spark)._jdf.queryExecution().executedPlan().toString()

@@ -1,4 +1,5 @@
-"""Commands that compute tables: ``nightly``, ``backfill``, ``ingest``, ``compact``; and ``stages``, which shows how."""
+"""Commands that compute tables: ``nightly``, ``backfill``, ``ingest``, ``compact``; ``stages``, which shows how; and
+``prepare``, which lets them start faster."""
 
 from __future__ import annotations
 
@@ -272,9 +273,28 @@ def stages(output: str) -> int:
     return SUCCESS
 
 
+@click.command
+@arguments.output_option
+def prepare(output: str) -> int:
+    """Let Java start in half the time from now on.
+
+    Writes an archive of the Java classes that a night loads, 190 MB, beside the installed packages: `nightly` and all
+    other commands that start Java use it. Takes a minute. Run it after installing, and again after an upgrade of Java
+    or pyspark: Java starts without an archive that does not fit.
+
+    \b
+    Example:
+      pointsman-report prepare
+    """
+    from pointsman_report.class_archive import write_archive  # noqa: PLC0415 - only for this command
+
+    path = write_archive()
+    return _printed({"archive": str(path), "bytes": path.stat().st_size}, output)
+
+
 def _printed(done: dict[str, Any], output: str) -> int:
     print(as_json(done) if output == "json" else as_lines(done))
     return SUCCESS
 
 
-COMMANDS = (nightly, backfill, ingest, compact, stages)
+COMMANDS = (nightly, backfill, ingest, compact, stages, prepare)

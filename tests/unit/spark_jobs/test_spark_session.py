@@ -21,6 +21,7 @@ from pointsman_report.spark_session import (
     SMALL_BYTES,
     SMALL_SETTINGS,
     Seen,
+    class_archive,
     default_memory,
     is_below,
     is_local,
@@ -92,6 +93,20 @@ def test_little_to_read_spares_the_second_compiler_and_much_does_not(history: Pa
         assert ("Tier4InvocationThreshold" in options()) is not has_one_compiler
         # Java's warnings would be printed before a command's JSON.
         assert JAVA_LOGS in options()
+
+
+def test_java_is_given_the_archive_of_classes_where_there_is_one(
+    history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "an environment"))
+
+    def options() -> str:
+        return settings_for(None, memory=None, reads=[history], submitted=None)["spark.driver.extraJavaOptions"]
+
+    without = options()
+    class_archive().parent.mkdir(parents=True)
+    class_archive().touch()
+    assert options() == f'{without} "-XX:SharedArchiveFile={class_archive()}"'
 
 
 def test_little_about_many_brokers_is_not_small_over_many_days(history: Path) -> None:

@@ -33,6 +33,17 @@ def test_as_json_each_stage_has_its_inputs(capsys: pytest.CaptureFixture[str]) -
     assert stages["opinions"]["reads_earlier_days_of"] == ["broker_state"]
 
 
+def test_an_archive_that_cannot_be_written_is_one_line_on_standard_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (prefix := tmp_path / "file").touch()
+    monkeypatch.setattr("sys.prefix", str(prefix))
+
+    assert main(["prepare"]) == 2
+    path = prefix / "share" / "pointsman-report" / "classes.jsa"
+    assert capsys.readouterr().err.startswith(f"pointsman-report: cannot write {path}: ")
+
+
 @pytest.mark.parametrize(
     ("fault", "problem"),
     [
