@@ -227,17 +227,26 @@ class RocketMQ(Clients):
     """Processes of one version of RocketMQ, and Java clients."""
 
     def __init__(
-        self, lib: Path, folder: Path, namesrv: str, *, address_server: str = "", poll_millis: int = 2_000
+        self,
+        lib: Path,
+        folder: Path,
+        namesrv: str,
+        *,
+        address_server: str = "",
+        poll_millis: int = 2_000,
+        inside: Sequence[str] = (),
     ) -> None:
         """``address_server``: host:port of ``/rocketmq/nsaddr``, asked where ``namesrv`` is empty.
 
-        ``poll_millis``: interval at which clients ask for routes; RocketMQ's is 30,000.
+        ``poll_millis``: interval at which clients ask for routes; RocketMQ's is 30,000. ``inside``: a command that runs
+        another one, such as ``ip netns exec NAME``.
         """
         super().__init__(folder, namesrv, group=f"G{lib.name.replace('.', '')}")
         self.is_4 = lib.name.startswith("4.")
         self._lib = lib
         self._address_server = address_server
         self._poll_millis = poll_millis
+        self._inside = inside
 
     def _java(self, home: Path, kind: str, *options: str, jvm: Sequence[str] = JVM) -> list[str]:
         (home / "conf").mkdir(parents=True, exist_ok=True)
@@ -246,7 +255,7 @@ class RocketMQ(Clients):
         homes = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
         if self._address_server:
             homes.append(f"-Drocketmq.namesrv.domain={self._address_server}")
-        return ["java", *jvm, *options, *homes, logback, "-cp", f"{self._lib}/*:{self._lib}"]
+        return [*self._inside, "java", *jvm, *options, *homes, logback, "-cp", f"{self._lib}/*:{self._lib}"]
 
     def name_server(self, addr: str, *, jvm: Sequence[str] = JVM, **settings: str) -> Running:
         """Start RocketMQ's own name server at host:port. It is ready when its port accepts.
