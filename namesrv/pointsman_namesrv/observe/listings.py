@@ -24,6 +24,8 @@ class Listing:
     """None: it is not watched now."""
     missing: dict[Position, float] = field(default_factory=dict)
     """By broker that another server lists: since when, monotonic seconds."""
+    topics: int | None = None
+    """Topics at the last walk over them; None: there was none since it is watched."""
 
 
 class Listings:
@@ -49,9 +51,14 @@ class Listings:
 
     def not_watched(self, addr: str, *, now: float) -> None:
         """Record that a name server does not respond, or waits for its brokers."""
+        self.by_addr[addr].topics = None
         if self.by_addr[addr].brokers is not None:
             self.by_addr[addr].brokers = None
             self._compare(now)
+
+    def lists_topics(self, addr: str, count: int) -> None:
+        """Record how many topics a name server lists."""
+        self.by_addr[addr].topics = count
 
     def missing_at(self, addr: str, *, now: float) -> list[str]:
         """Describe brokers that are missing at a name server, those for which it is longest first."""

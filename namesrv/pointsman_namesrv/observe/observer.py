@@ -336,6 +336,7 @@ class Observer:
         listed = await self._ask(connection, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         topics = read_topic_list(body_of(listed))
         found = TopicRound(topics, began_at=asked_at)
+        self._listings.lists_topics(self.addr, len(topics))
         self._differences.listed(self.addr, topics, asked_at=asked_at, now=self._clock.monotonic())
         return found
 

@@ -117,6 +117,9 @@ class _ListingCollector(Collector):
         brokers = GaugeMetricFamily(
             "pointsman_observe_brokers", "Brokers (replicas) that the name server lists", labels=labels
         )
+        topics = GaugeMetricFamily(
+            "pointsman_observe_topics", "Topics that the name server listed at the last walk", labels=labels
+        )
         missing = GaugeMetricFamily(
             "pointsman_observe_brokers_missing",
             "Brokers (replicas) that another name server lists and this one does not",
@@ -153,7 +156,9 @@ class _ListingCollector(Collector):
             oldest.add_metric([addr], now - min(absent.values()) if absent else 0.0)
             if listed is not None:
                 brokers.add_metric([addr], len(listed))
-        yield from (up, brokers, missing, oldest, routes, since, not_compared)
+            if listing.topics is not None:
+                topics.add_metric([addr], listing.topics)
+        yield from (up, brokers, topics, missing, oldest, routes, since, not_compared)
 
 
 class _FleetCollector(Collector):

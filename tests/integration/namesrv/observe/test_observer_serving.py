@@ -414,6 +414,8 @@ async def test_metrics_count_the_fleet_its_departures_and_the_highest_penalties(
         await add(fleet.peers[0], "broker-c", 3)
         in_cluster = 'fleet_brokers{{cluster="DefaultCluster",state="{}"}} {}'.format
         await until_sampled(in_cluster("up", 2.0), in_cluster("missing", 1.0), "fleet_departures_total 0.0")
+        listed = 'topics{{name_server="{}"}} {}'.format
+        await until_sampled(listed(fleet.addrs[0], 4.0), listed(fleet.addrs[1], 3.0))
         for peer in fleet.peers:
             await remove(peer, "broker-b", 2)
         await until_sampled(

@@ -53,6 +53,15 @@ def test_a_server_that_does_not_respond_lists_nothing_that_counts_and_misses_not
     assert missing(listings) == {}
 
 
+def test_topics_are_known_from_a_walk_until_the_watch_ends() -> None:
+    listings = Listings(["ns1", "ns2"])
+    listings.watched("ns1", frozenset({A}), now=1.0)
+    listings.lists_topics("ns1", 7)
+    assert [each.topics for each in listings.by_addr.values()] == [7, None]
+    listings.not_watched("ns1", now=2.0)
+    assert listings.by_addr["ns1"].topics is None
+
+
 BROKERS = st.frozensets(st.sampled_from([A, B, C]))
 
 
