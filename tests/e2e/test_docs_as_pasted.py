@@ -119,6 +119,31 @@ class Fleet:
         )
 
 
+SENDS = """
+import asyncio
+from pointsman_client import Message, Producer
+from pointsman_client.redis_streams import RedisStreamsTransport
+
+async def main():
+    async with Producer("ns1:9876", transport=RedisStreamsTransport) as producer:
+        while True:
+            await producer.send(Message("orders", b"again"))
+            await asyncio.sleep(0.2)
+"""
+
+
+@contextlib.contextmanager
+def sending(here: Fleet) -> Iterator[None]:
+    """Send messages during the block, for consumers that begin at the last one."""
+    script, log = here.folder / "sends.py", here.folder / "sends.log"
+    script.write_text(here.exchanged(SENDS), encoding="utf-8")
+    with log.open("w") as output, here.python(script, output) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
 @contextlib.contextmanager
 def fleet(folder: Path) -> Iterator[Fleet]:
     """What "Start the fleet" starts."""
@@ -146,7 +171,8 @@ def test_the_python_of_the_pages_works_as_pasted(tmp_path: Path) -> None:
         (here.folder / "first.py").write_text(here.exchanged(first), encoding="utf-8")
         here.run("python first.py")
 
-        send, by_key, parked, without_waiting, _delayed_in_rocketmq, start_up = blocks("python", "producer.md")
+        # Those from a delayed message to a request need RocketMQ brokers.
+        send, by_key, parked, without_waiting, *_in_rocketmq, start_up = blocks("python", "producer.md")
         sent = re.match(r"SEND_OK queue ([0-3]) of orders on home/broker-a \d+ [0-9a-f]{32}\n", here.run_python(send))
         assert sent
         here.run_python(by_key)
@@ -154,8 +180,11 @@ def test_the_python_of_the_pages_works_as_pasted(tmp_path: Path) -> None:
         assert "SendResult(" in here.run_python(without_waiting)
         here.run_python(start_up)
 
-        listening, pulling, assigned, readiness = blocks("python", "consumer.md")
+        listening, several, pulling, assigned, leasing, readiness = blocks("python", "consumer.md")
         here.run_python(listening, until_printed="orders paid ('4711',) b'4711 paid' 0", stop=signal.SIGTERM)
+        with sending(here):
+            here.run_python(several, until_printed="b'again'")
+            here.run_python(leasing, until_printed="b'again'")
         assert "ReceivedMessage(" in here.run_python(assigned)
         here.run_python(pulling, until_printed="b'4711 paid'\n")
         assert re.fullmatch(r"(503 .+\n)+200\n", here.run_python(readiness))

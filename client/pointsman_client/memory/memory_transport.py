@@ -70,7 +70,7 @@ class MemoryTransport:
         if queue.queue_id >= broker.topics.get(queue.topic, queue.queue_id + 1):
             problem = f"queue {queue.queue_id} is beyond the {broker.topics[queue.topic]} queues of topic {queue.topic}"
             raise BrokerRefusedError(addr, ResponseCode.SYSTEM_ERROR, problem)
-        if messages[0].internal_properties:
+        if messages and messages[0].internal_properties:
             half = broker.halves.hold(addr, queue, messages[0], now=self._clock.monotonic())
             return SendReceipt(SendStatus.SEND_OK, (None,), half)
         entries = [to_fields(message, queue.topic) for message in messages]

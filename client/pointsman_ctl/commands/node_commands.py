@@ -38,7 +38,8 @@ def info(invocation: Invocation, configuration: bool) -> int:
     \b
     JSON: nodes[].{addr, node, version, nodeState, boot, uptimeSeconds,
             provisionalBrokers, sizes, guards[].{as in guard}, guardsLeftOut,
-            earlierRuns, complaints[], configuration} or {addr, error}
+            earlierRuns, complaints[], configuration, observed,
+            observedNameServers[]} or {addr, error}
 
     \b
     Examples:
