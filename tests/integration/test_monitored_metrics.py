@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_agent.config import OffsetsSection, RpcSection
 from pointsman_client.prometheus import PrometheusMetrics
+from pointsman_namesrv.config import AddressServerConfig
 from pointsman_namesrv.observe.observer_config import ObserverMonitoringConfig
 from tests.kit.agent.in_process import agent_config, running_agent
 from tests.kit.broker.redis.process import free_port
@@ -60,9 +61,13 @@ async def scraped_of_an_observer(folder: Path) -> set[str]:
 
 
 async def test_each_metric_that_an_alert_or_a_dashboard_names_is_scraped(tmp_path: Path) -> None:
-    """With TLS and roles on, whose metrics are not made without. The agent is not registered: it has no certificate."""
+    """With TLS, roles and a followed list, whose metrics are not made without. The agent has no certificate, so it is
+    not registered."""
     tls = tls_config(Authority(tmp_path).issue("server"))
-    async with running_name_server(history=tmp_path / "history", snapshot=tmp_path / "state", tls=tls) as server:
+    (tmp_path / "list").write_text("ns1:9876\n")
+    lists = AddressServerConfig(listen="127.0.0.1:0", file=str(tmp_path / "list"))
+    history, state = tmp_path / "history", tmp_path / "state"
+    async with running_name_server(history=history, snapshot=state, tls=tls, address_server=lists) as server:
         config = agent_config([server.addr])
         monitoring = replace(config.monitoring, listen=f"127.0.0.1:{free_port()}")
         offsets = OffsetsSection(path=str(tmp_path / "offsets.db"))
