@@ -117,7 +117,9 @@ async def test_java_answers_requests(brokers: Brokers) -> None:
     assert len(got(java)) == 4
 
 
-async def test_requests_of_java_are_answered(brokers: Brokers) -> None:
+async def test_requests_of_java_are_answered(brokers: Brokers, request: pytest.FixtureRequest) -> None:
+    if request.node.callspec.params["processes"] == "5.3.3":
+        pytest.skip("request() of the Java client 5.3.3 ends when the message is stored, whatever its timeout")
     await brokers.make_topic("OfJava")
     seen: list[ReceivedMessage] = []
     async with Producer(brokers.addr) as answering, brokers.answering("OfJava", answering, seen):
