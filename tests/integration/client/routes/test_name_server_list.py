@@ -152,10 +152,7 @@ async def test_a_call_to_a_server_that_is_removed_ends_before_its_connection_is_
             listing(lists, second)
             # The list is read up to a tenth earlier; what counts is when it was.
             step = CALL_SECONDS / 8
-            changed = eventually(
-                lambda: client.name_servers == (second.addr,), clock=clock, step=step, what="the shorter list"
-            )
-            await changed
+            await eventually(lambda: client.name_servers == (second.addr,), clock=clock, step=step, what="the new list")
             await clock.advance(CALL_SECONDS / 2)
             first.recover()
             assert await calling == {"first"}
