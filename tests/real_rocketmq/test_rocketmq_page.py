@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from deploy.rocketmq.processes import RocketMQ, Running, free_port
+from pointsman_client import Message
+from pointsman_client.sync import Producer
 from tests.e2e.test_docs_as_pasted import blocks
 from tests.kit.waiting import until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
@@ -30,7 +32,7 @@ def addr(request: pytest.FixtureRequest, jars: Jars, tmp_path: Path) -> Iterator
     rocketmq = RocketMQ(jars.of(request.param), tmp_path, addr)
     rocketmq.topics_on_disk("a", 0, [ORDERS, DEAD])
     with ExitStack() as stack:
-        for process in (rocketmq.name_server(addr), rocketmq.broker("a")):
+        for process in (rocketmq.name_server(addr), rocketmq.broker("a", enablePropertyFilter="true")):
             stack.callback(process.end)
         until(lambda: NameServer(addr).is_there() and {ORDERS, DEAD} <= NameServer(addr).topics(), what="the topics")
         yield addr
@@ -38,7 +40,7 @@ def addr(request: pytest.FixtureRequest, jars: Jars, tmp_path: Path) -> Iterator
 
 def test_the_page_runs_as_pasted(addr: str, tmp_path: Path) -> None:
     def command(heading: str) -> list[str]:
-        (code,) = blocks("python", PAGE, heading)
+        code = blocks("python", PAGE, heading.replace("SQL92", "Consume"))[heading == "SQL92"]
         for name in ADDRS:
             code = code.replace(name, addr)
         file = tmp_path / f"{heading}.py"
@@ -55,6 +57,7 @@ def test_the_page_runs_as_pasted(addr: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         expected = {
             "Consume": "orders paid ('4711',) b'4711 paid'",
+            "SQL92": "b'large'",
             "In order": "b'4711 shipped'",
             "By pulling": "b'4711 paid'",
             "Retries and dead letters": "",
@@ -65,6 +68,8 @@ def test_the_page_runs_as_pasted(addr: str, tmp_path: Path) -> None:
         # The group of "Consume" begins with what is sent from now on, less a minute.
         assert "SEND_OK" in output("Send")
         assert "SEND_OK" in output("Delays")
+        with Producer(f"rocketmq://{addr}") as producer:
+            producer.send(Message(ORDERS, b"large", properties={"amount": "501", "region": "EU"}))
         for heading, text in expected.items():
             until(lambda: not text or printed(processes[heading], text), what=text)  # noqa: B023
         assert processes["Retries and dead letters"].is_alive
