@@ -40,8 +40,7 @@ class Observed:
         self._rocketmq = RocketMQ(jars.of("5.3.3"), folder / "rocketmq", addrs)
         inside = RocketMQ(jars.of("5.3.3"), folder / "inside", addrs, inside=network.inside)
         self.running = [self._rocketmq.name_server(server.addr) for server in self.servers]
-        for each in self.running:
-            stack.callback(each.end)
+        stack.callback(lambda: [each.end() for each in self.running])
         for server in self.servers:
             until(server.is_there, what="RocketMQ's name server")
         inside.topics_on_disk("cut", 0, ["Cut-1", "Cut-2"])
