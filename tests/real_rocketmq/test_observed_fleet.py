@@ -34,13 +34,15 @@ class Observed:
     def __init__(self, jars: Jars, folder: Path, network: Namespace, stack: ExitStack) -> None:
         self.folder = folder
         self.network = network
+        self._stack = stack
         ports = [free_port(), free_port()]
         self.servers = [NameServer(f"{network.host(link)}:{port}") for link, port in zip((1, 2), ports, strict=True)]
         addrs = ";".join(server.addr for server in self.servers)
         self._rocketmq = RocketMQ(jars.of("5.3.3"), folder / "rocketmq", addrs)
         inside = RocketMQ(jars.of("5.3.3"), folder / "inside", addrs, inside=network.inside)
         self.running = [self._rocketmq.name_server(server.addr) for server in self.servers]
-        stack.callback(lambda: [each.end() for each in self.running])
+        for each in self.running:
+            stack.callback(each.end)
         for server in self.servers:
             until(server.is_there, what="RocketMQ's name server")
         inside.topics_on_disk("cut", 0, ["Cut-1", "Cut-2"])
@@ -76,6 +78,7 @@ class Observed:
         self.running[place].end()
         until(lambda: self.sample("up", self.servers[place]) == 0.0, what="the observer notices")
         self.running[place] = self._rocketmq.name_server(self.servers[place].addr)
+        self._stack.callback(self.running[place].end)
 
     def events(self, kind: str) -> set[tuple[str, str]]:
         """Return name server and broker of each event of a kind in the history."""
