@@ -70,7 +70,7 @@ class ConsumerOptions(GroupOptions):
     strategy: AllocationStrategy | None = None
     """How queues are divided among the members (``allocateMessageQueueStrategy``); None: ``Averagely()``."""
     pull_batch_size: int = 32
-    """Messages of one pull, 1 to 1,024 (``pullBatchSize``, 32)."""
+    """Messages of one pull, 1 to 1,024 (``pullBatchSize``, 32); with POP, of one request (``popBatchNums``, 32)."""
     pull_wait_seconds: float = 15.0
     """How long a pull waits at the broker for a first message (``BROKER_SUSPEND_MAX_TIME_MILLIS``, 15,000)."""
     pull_timeout_seconds: float = 5.0

@@ -145,7 +145,7 @@ class PoppedFeed:
                     invisible_seconds=self._invisible_seconds,
                     timeout_seconds=self._wait_seconds,
                 )
-            except Exception:
+            except Exception:  # such as of a transport that is not ours: a consumer that stands still is worse
                 logger.exception("receiving for group %s failed; it is tried again", self._group)
                 await self._clock.sleep(FAILED_SECONDS)
                 continue

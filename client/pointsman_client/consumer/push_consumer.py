@@ -49,6 +49,9 @@ class PushConsumer:
     least once, so a message may also be delivered again after a success. ``batch_listener`` in place of ``listener``
     gets several messages of a queue at a time, and its result is that of each.
 
+    With ``consume_mode=ConsumeMode.POP`` no queues are assigned: any member gets any message, with a lease that is
+    renewed until its listener has ended, as in a :class:`~pointsman_client.SimpleConsumer`.
+
     The constructor opens no connection. One consumer belongs to one event loop.
     """
 
@@ -157,7 +160,8 @@ class PushConsumer:
         """Return what keeps this consumer from its work now, for readiness probes.
 
         Problems are a group or client id without queues, listener calls of more than 60 s, ordered queues that a
-        failing message blocks, and brokers when none of the queues can be read.
+        failing message blocks, and brokers when none of the queues can be read. With POP also topics of which the group
+        may not lease the messages.
         """
         if self._core is None or self._pool is None:
             return NOT_STARTED

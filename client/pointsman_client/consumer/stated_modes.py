@@ -34,7 +34,7 @@ class StatedModes:
             addr, topic, group=self._group, client_id=self._client_id, timeout_seconds=self._timeout_seconds
         )
         if mode is None:
-            raise GroupModeError(self._group, topic, f"broker {addr} does not say yet whether the group is to pop it")
+            raise GroupModeError(self._group, topic, f"broker {addr} states no mode for it yet")
         if mode is ConsumeMode.PULL:
             problem = (
                 f"broker {addr} has the group pull it, as its Java members do; have it pop: "

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.group_topics import dlq_topic
+from pointsman.group_topics import dlq_topic, retry_topic
 from pointsman_client.consumer.popped_feed import PoppedFeed
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.core.allocation import AveragelyByCircle
@@ -383,6 +383,15 @@ async def test_a_group_is_read_where_its_broker_states_pop(
     await setup.until(lambda: sorted(seen.bodies) == numbers(2), seconds=10)
     assert consumer.health().is_ready
     assert list(setup.group.members) == ["x@1"]
+
+
+async def test_the_retry_topic_of_members_that_pulled_is_not_read(setup: Setup) -> None:
+    await setup.brokers.put(MessageQueue(retry_topic("billing"), CLUSTER, "a", 0), ["failed before"])
+    await setup.brokers.put(Q0, ["a"])
+    seen = Seen()
+    await join(setup, "x", seen)
+    await pass_seconds(setup, 30)
+    assert seen.bodies == ["a"]
 
 
 async def test_messages_of_a_topic_that_is_no_longer_subscribed_are_handed_back(setup: Setup) -> None:

@@ -37,7 +37,7 @@ async def test_a_group_that_pulls_a_topic_is_refused_with_the_command_that_chang
 async def test_a_broker_is_asked_again_after_some_time_and_while_it_does_not_know_the_topic(clock: ManualClock) -> None:
     broker = Broker()
     modes = StatedModes(broker, group="billing", client_id="x@1", timeout_seconds=5.0, clock=clock)
-    with pytest.raises(GroupModeError, match=r"topic orders: broker A:1 does not say yet"):
+    with pytest.raises(GroupModeError, match=r"topic orders: broker A:1 states no mode for it yet"):
         await modes.check("A:1", "orders")
     broker.modes["A:1", "orders"] = ConsumeMode.POP
     await modes.check("A:1", "orders")
