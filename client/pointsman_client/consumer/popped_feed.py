@@ -90,18 +90,19 @@ class PoppedFeed:
 
     async def close(self, *, timeout_seconds: float, finish_seconds: float) -> None:
         """Hand back what waits, finish messages in flight within ``finish_seconds``, acknowledge, leave the group."""
+        short_seconds, ends_at = timeout_seconds / 8, self._clock.monotonic() + timeout_seconds
         self._member.popper.stop()
         self._changed.wake()
         try:
             if self._feeding is not None:
                 # A request that is cancelled may have leased messages already.
-                await self._within(self._feeding, timeout_seconds / 8)
+                await self._within(self._feeding, short_seconds)
             self._hand_back([message for each in self._queues.values() for message in each.drop()])
             await self._within(self._start(self._idle(), "finish"), finish_seconds)
-            await self._within(self._start(self._settled(), "close"), timeout_seconds / 8)
+            await self._within(self._start(self._settled(), "close"), short_seconds)
             await self._acknowledger.close()
         finally:
-            await self._member.close(timeout_seconds=timeout_seconds / 4)
+            await self._member.close(timeout_seconds=max(short_seconds, ends_at - self._clock.monotonic()))
 
     def _start(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
         return start_task(work, name=f"pointsman-consumer-{self._group}-{what}")

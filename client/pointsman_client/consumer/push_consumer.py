@@ -204,6 +204,12 @@ class PushConsumer:
 
     def _make_popping(self) -> PoppedFeed:
         options, resources = self._options, self._resources
+        pool: ListenerPool | None = None
+
+        async def call_once(message: ReceivedMessage) -> CallEnd:
+            assert pool is not None  # noqa: S101  # made below
+            return await pool.call_once(message)
+
         setting = LeasingSetting(
             group=options.group,
             client_id=self.client_id,
@@ -225,8 +231,8 @@ class PushConsumer:
             options,
             self._identity,
             resources,
-            call_listener=self._call_once,
-            oldest_calls=lambda: {} if self._pool is None else self._pool.oldest_calls(),
+            call_listener=call_once,
+            oldest_calls=lambda: {} if pool is None else pool.oldest_calls(),
             follows_modes=True,
         )
         batch_size = options.consume_message_batch_max_size if options.batch_listener else 1
@@ -246,12 +252,8 @@ class PushConsumer:
             clock=resources.clock,
             hook=resources.metrics_hook,
         )
-        self._pool = self._make_pool(feed, needs_lock=False)
+        pool = self._pool = self._make_pool(feed, needs_lock=False)
         return feed
-
-    async def _call_once(self, message: ReceivedMessage) -> CallEnd:
-        assert self._pool is not None  # noqa: S101  # the member is made with it
-        return await self._pool.call_once(message)
 
     def _make_pool(self, failed: SendsFailed | None, *, needs_lock: bool) -> ListenerPool:
         options, hook, resources = self._options, self._options.tracing_hook, self._resources
