@@ -109,7 +109,9 @@ async def test_messages_that_wait_for_a_slow_listener_keep_their_leases_and_no_f
     assert sorted(held.bodies + other.bodies, key=int) == numbers(20)
 
 
-async def test_a_failed_message_comes_back_with_growing_delays_and_becomes_a_dead_letter(setup: Setup) -> None:
+async def test_a_failed_message_comes_back_with_growing_delays_and_becomes_a_dead_letter(
+    setup: Setup, caplog: Any
+) -> None:
     await setup.brokers.put(Q0, ["bad"])
     calls: list[tuple[int, float]] = []
     letters: list[tuple[str, str]] = []
@@ -135,6 +137,8 @@ async def test_a_failed_message_comes_back_with_growing_delays_and_becomes_a_dea
     assert (letter.body, letter.reconsume_times, letter.error) == (b"bad", 3, "ValueError: no such customer")
     assert setup.hook.destinations == {"retry": 2, "dlq": 1}
     assert setup.hook.results == {"raised": 3}
+    assert setup.hook.acknowledged_messages == {"ok": 1}
+    assert "delivered again" not in caplog.text
     assert setup.group.offsets[Q0] == 1
 
 
