@@ -215,18 +215,18 @@ async def test_a_listener_gets_leased_messages_where_the_broker_has_the_group_po
         assert problem.endswith(f"has the group pull it, as its Java members do; have it pop: {command}")
         assert seen == []
         await pop_mode(brokers, topic, group)
+        await an_ordered_listener_has_one_message_of_a_queue_and_repeats_it_in_place(brokers)  # while one waits
         await eventually(lambda: len(seen) == 5, seconds=PATIENCE_SECONDS, what="the message that failed")
         assert sorted(seen) == [("a", 0), ("b", 0), ("bad", 0), ("bad", 1), ("rejected", 0)]
         assert letters == [(b"rejected", "no such customer")]
         await eventually(lambda: consumer.health().is_ready, what="health")
-    seen.clear()
     # What the broker has set is not for consumers that pull.
-    await pop_mode(brokers, topic, f"Pull{topic}")
-    async with pushing(f"Pull{topic}", ConsumeMode.PULL):
-        await eventually(lambda: len(seen) == 4, seconds=PATIENCE_SECONDS, what="all messages by pulling")
+    async with pushing(group, ConsumeMode.PULL), brokers.producer() as producer:
+        await producer.send(Message(topic, b"pulled"))
+        await eventually(lambda: seen[-1] == ("pulled", 0), seconds=PATIENCE_SECONDS, what="the message by pulling")
 
 
-async def test_an_ordered_listener_has_one_message_of_a_queue_and_repeats_it_in_place(brokers: Brokers) -> None:
+async def an_ordered_listener_has_one_message_of_a_queue_and_repeats_it_in_place(brokers: Brokers) -> None:
     topic = await topic_with(brokers, *"abc", queues=1)
     await pop_mode(brokers, topic, f"G{topic}")
     seen: list[tuple[str, int]] = []
