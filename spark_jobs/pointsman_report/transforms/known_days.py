@@ -53,14 +53,14 @@ def spans(held: DataFrame, *facts: DataFrame, last_day: date) -> DataFrame:
         for name in parts.columns
         if name not in _BROKER_DAY
     ]
-    rows = in_tasks(on.withColumnRenamed("on", "dt")).groupBy(*_BROKER_DAY).agg(*of_day)
+    rows = _in_tasks(on.withColumnRenamed("on", "dt")).groupBy(*_BROKER_DAY).agg(*of_day)
     last_on = F.coalesce(F.date_sub(F.lead("dt").over(_timeline()), 1), utc_days.lit_day(last_day))
     state = F.last("held", ignorenulls=True).over(_to_here())
     known = rows.withColumns({"last_on": last_on, "held": state}).filter(F.col("held").isNotNull())
     return known.select("*", "held.*").drop("held")
 
 
-def in_tasks(rows: DataFrame) -> DataFrame:
+def _in_tasks(rows: DataFrame) -> DataFrame:
     """Divide few rows, of which many will be made, among all tasks: Spark would give them to one."""
     return rows.repartition(int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1), *INSTANCE)
 
@@ -126,7 +126,7 @@ def known_days(spans: DataFrame, *, parameters: FlapParameters) -> DataFrame:
 
     One row per known broker and day; key: ``dt``, instance.
     """
-    days = in_tasks(spans).withColumnRenamed("dt", "first_on")
+    days = _in_tasks(spans).withColumnRenamed("dt", "first_on")
     each = days.select("*", F.explode(utc_days.days_between(F.col("first_on"), F.col("last_on"))).alias("dt"))
     seen = F.when(F.col("seen_on").isNotNull(), F.col("dt"))
     recent = F.filter("flapped_on", lambda day: day >= F.date_sub("dt", _WEEK))
