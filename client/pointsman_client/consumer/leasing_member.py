@@ -16,6 +16,7 @@ from pointsman_client.consumer.held_leases import HeldLeases
 from pointsman_client.consumer.message_popper import LeasingTransport, MessagePopper
 from pointsman_client.consumer.readable_queues import ReadableQueues
 from pointsman_client.consumer.start_offset import StartOffsets
+from pointsman_client.core.application_view import ApplicationView
 from pointsman_client.core.consumer_health import ConsumerHealth
 from pointsman_client.core.consumer_reading import ConsumerReading, QueueReading
 from pointsman_client.core.lease import GroupBacklog, LeasedMessage
@@ -56,6 +57,7 @@ class LeasingMember:
         hook: MetricsHook,
     ) -> None:
         self._options = options
+        self._view = ApplicationView(options.namespace, options.serializer)
         self._client_id = client_id
         self._transport = transport
         self._coordination = coordination
@@ -99,7 +101,7 @@ class LeasingMember:
             timeout_seconds=options.send_back_timeout_seconds,
             clock=clock,
             hook=hook,
-            on_dead_letter=options.on_dead_letter,
+            on_dead_letter=self._view.opening(options.on_dead_letter),
         )
         self._backlogs: dict[MessageQueue, GroupBacklog] = {}
         self._committed: dict[MessageQueue, int] = {}
@@ -182,6 +184,8 @@ class LeasingMember:
         if message.reconsume_times <= self._options.max_reconsume_times:
             return False
         error = f"not acknowledged after {message.reconsume_times} deliveries"
+        if (problem := self._view.opened(message).decode_error) is not None:
+            error = f"{error}: {problem}"
         failed = message._replace(reconsume_times=message.reconsume_times - 1)
         if await self._failed.send(failed, error, is_rejected=True):
             try:

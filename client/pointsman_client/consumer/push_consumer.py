@@ -17,7 +17,7 @@ from pointsman_client.consumer.consumer_options import PushConsumerOptions
 from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.consumer.listener import ListenerCaller, TracedCaller
+from pointsman_client.consumer.listener import ListenerCaller, TracedCaller, of_decoded
 from pointsman_client.consumer.listener_pool import ListenerPool
 from pointsman_client.core.allocation import Averagely
 from pointsman_client.core.consumer_health import NOT_STARTED, ConsumerHealth
@@ -180,7 +180,7 @@ class PushConsumer:
 
     def _make_pool(self) -> ListenerPool:
         resources = self._resources
-        setting = self._setting
+        setting, view = self._setting, resources.view
         is_clustering = setting.model is MessageModel.CLUSTERING
         times = self._options.max_reconsume_times
         failed = FailedMessages(
@@ -192,11 +192,13 @@ class PushConsumer:
             timeout_seconds=self._options.send_back_timeout_seconds,
             clock=resources.clock,
             hook=resources.metrics_hook,
-            on_dead_letter=self._options.on_dead_letter,
+            on_dead_letter=view.opening(self._options.on_dead_letter),
         )
         options, hook = self._options, self._options.tracing_hook
         listener, threads = options.batch_listener or options.listener, options.consume_concurrency
         assert listener is not None  # noqa: S101  # checked by the options
+        if options.serializer is not None:
+            listener = of_decoded(listener)
         return ListenerPool(
             ListenerCaller(listener, threads=threads)
             if hook is None
@@ -205,6 +207,7 @@ class PushConsumer:
             group=setting.group,
             concurrency=self._options.consume_concurrency,
             is_ordered=setting.is_ordered,
+            opened=view.opened if view.opens else None,
             batch_size=None if options.batch_listener is None else options.consume_message_batch_max_size,
             needs_lock=setting.is_ordered and is_clustering,
             max_reconsume_times=times,
