@@ -45,7 +45,7 @@ def encoded(serializer: Serializer | None, value: object) -> bytes:
         raise InvalidOptionError("serializer", None, "must be set to make messages of values")
     try:
         return serializer.encode(value)
-    except Exception as error:
+    except Exception as error:  # of the application: a refusal of its value
         problem = f"cannot be encoded ({type(error).__name__})"
         raise InvalidMessageError("value", value, problem, of_type=True) from error
 

@@ -45,6 +45,7 @@ from pointsman_client.producer.producer_options import (
     ProducerOptions,
     check_on_unavailable,
 )
+from pointsman_client.producer.recalling import recall
 from pointsman_client.producer.sender import UNCONFIRMED, Sender
 
 SelectQueue = Callable[[tuple[MessageQueue, ...], Message, Any], MessageQueue]
@@ -256,6 +257,20 @@ class Producer:
         send = partial(sends.sender.send, mode=SendMode.SYNC, deadline=deadline)
         (result,) = await self._counted([outgoing], send)
         return result
+
+    # Delayed messages
+
+    async def recall(self, handle: str, *, timeout_seconds: float | None = None) -> None:
+        """Have the broker drop a delayed message, named by ``SendResult.recall_handle``, before it delivers it.
+
+        Any producer can do it, also one of another process. Needs RocketMQ brokers 5.3.3 or later with
+        ``recallMessageEnable=true``. Raises :class:`InvalidMessageError` for no handle, :class:`BrokerRefusedError`
+        also for a message that was due, the errors of route lookups, :class:`BrokerUnreachableError`,
+        :class:`BrokerTimeoutError`, and :class:`InvalidOptionError` for a transport that cannot do it.
+        """
+        self._usable()
+        seconds = self._deadline(timeout_seconds) - self._clock.monotonic()
+        await recall(self._resources, handle, timeout_seconds=seconds)
 
     # To a given queue
 

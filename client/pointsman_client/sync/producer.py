@@ -138,6 +138,12 @@ class Producer(Facade):
             lambda: self._producer.reply(request, body, timeout_seconds=timeout_seconds), seconds=timeout_seconds or 0.0
         )
 
+    def recall(self, handle: str, *, timeout_seconds: float | None = None) -> None:
+        """Have the broker drop a delayed message, named by ``SendResult.recall_handle``, before it delivers it."""
+        self._call(
+            lambda: self._producer.recall(handle, timeout_seconds=timeout_seconds), seconds=timeout_seconds or 0.0
+        )
+
     def send_to(
         self,
         queue: MessageQueue,
