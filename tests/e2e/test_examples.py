@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
@@ -251,6 +253,30 @@ async def test_a_change_that_postgresql_rolls_back_leaves_no_message(postgres: s
         await example["pay"](database)
         rows = await (await database.execute("SELECT body FROM outbox")).fetchall()
         assert [body for (body,) in rows] == [b"order 2 paid"]
+
+
+async def test_a_message_that_one_instance_sends_from_postgresql_is_skipped_by_another(postgres: str) -> None:
+    example = runpy.run_path(str(EXAMPLES / "postgres_outbox.py"))
+    sent: list[bytes] = []
+    are_both_sending = asyncio.Event()
+
+    class Slow:
+        async def send(self, message: Message) -> Any:
+            sent.append(message.body)
+            if len(sent) == 2:
+                are_both_sending.set()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await are_both_sending.wait()
+            return SimpleNamespace(status="SEND_OK")
+
+    connect = psycopg.AsyncConnection.connect
+    async with await connect(postgres, autocommit=True) as one, await connect(postgres, autocommit=True) as other:
+        for table in example["TABLES"]:
+            await one.execute(table)
+        for _ in range(4):
+            await example["pay"](one)
+        await asyncio.gather(*(example["send_outbox"](each, Slow(), "orders") for each in (one, other)))
+    assert sorted(sent) == [b"order %d paid" % number for number in range(1, 5)]
 
 
 async def test_the_flask_service_accepts_an_order_by_http_and_becomes_ready(fleet: Examples) -> None:
