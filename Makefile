@@ -36,7 +36,7 @@ demo-move: programs ## From RocketMQ's name servers to Pointsman's and back, wit
 
 .PHONY: test
 test: setup ## The tests to run before each commit; WORKERS=3 of them at a time
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 .PHONY: test-of
 test-of: setup ## FILE='...': the tests of these modules, in one process
@@ -67,7 +67,7 @@ $(STAMP): pyproject.toml $(wildcard */pyproject.toml) $(CONSTRAINTS) deploy/dev/
 
 .PHONY: test-rocketmq
 test-rocketmq: setup ## Tests with unmodified RocketMQ; skipped where JDK 17 or Maven is missing
-	$(BIN)/pytest -n 2 --dist loadfile tests/real_rocketmq --full
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/real_rocketmq --full
 
 .PHONY: smoke
 smoke: setup ## A few tests on the lowest required versions, and on each newer Python of this machine
@@ -96,8 +96,8 @@ docs-pictures: setup ## Draw the pictures of the name server's pages in docs/ima
 	$(BIN)/python -m tests.docs.page_pictures
 
 .PHONY: coverage
-coverage: setup ## Coverage of the two cores and the client's pure modules by make test, without Spark's tests
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --ignore tests/spark --ignore tests/e2e --cov --cov-report=term
+coverage: ## make test, with the coverage of the two cores and of the client's pure modules
+	@$(MAKE) --no-print-directory test PYTEST='--cov --cov-report=term'
 
 .PHONY: check
 check: $(STAMP) ## Format, lint, types, imports, alerts, stubs: the checks of CI

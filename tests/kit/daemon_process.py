@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, pause
 
 INSTALLED = Path(sys.executable).parent
 PATIENCE_SECONDS = 90.0
@@ -62,7 +62,8 @@ class DaemonProcess:
 
     def pause(self) -> None:
         """SIGSTOP."""
-        self.send_signal(signal.SIGSTOP)
+        assert self._process is not None
+        pause(self._process.pid)
 
     def resume(self) -> None:
         """SIGCONT."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -47,6 +49,12 @@ def until(condition: Callable[[], T], *, seconds: float = 60.0, what: str = "the
         assert time.monotonic() < ends_at, f"waited {seconds:g} s for {what}"
         time.sleep(0.01)
     return found
+
+
+def pause(pid: int) -> None:
+    """Send SIGSTOP to a child, and wait until it has stopped: its threads may run on for a moment."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
 
 
 @asynccontextmanager

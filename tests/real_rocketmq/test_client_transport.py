@@ -31,7 +31,7 @@ from pointsman_client.rocketmq.broker_link import Link
 from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
 from tests.integration.client.transports import test_transport_contract
 from tests.kit.broker.under_test import BrokersUnderTest, shared_tests
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, pause
 from tests.real_rocketmq.conftest import VERSIONS, Jars
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -216,7 +216,7 @@ class RealBrokers:
         self._broker.end(signal.SIGKILL)
 
     async def hang(self, _: str) -> None:
-        self._broker.send(signal.SIGSTOP)
+        pause(self._broker.pid)
 
     async def bring_up(self, _: str) -> None:
         if self._broker.is_alive:

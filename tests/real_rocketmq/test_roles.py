@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from deploy.rocketmq.processes import Broker, RocketMQ
-from tests.kit.waiting import until
+from tests.kit.waiting import pause, until
 from tests.real_rocketmq.conftest import Jars
 from tests.real_rocketmq.name_server import Pointsman
 
@@ -60,7 +60,7 @@ def pair(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
 
 def test_a_hung_broker_expires_by_silence_and_comes_back(pair: Pair) -> None:
     server = pair.name_server
-    pair.first.send(signal.SIGSTOP)
+    pause(pair.first.pid)
     try:
         pair.until_routed(id1=pair.second)
         # Its connection was open all the time.

@@ -8,11 +8,19 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.functions import min as min_
+from pyspark.sql.functions import explode, lit, struct
 
 from pointsman_report.parameters import FlapParameters
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.transforms.flap_penalty import carried_penalty, charged_days, penalty_days, running_sums
+from pointsman_report.transforms import utc_days
+from pointsman_report.transforms.flap_penalty import (
+    carried_penalty,
+    charged_days,
+    penalties_of_day,
+    penalty_before,
+    running_sums,
+)
+from pointsman_report.transforms.known_days import spans
 
 pytestmark = pytest.mark.spark
 
@@ -76,14 +84,20 @@ def computed(
         ],
         f"dt date, {instance}, at long, cause string, points double",
     )
-    known = rows([(day(number), "c", name, 0) for name in brokers for number in numbers], f"dt date, {instance}")
+    known = rows([(day(first), "c", name, 0) for name in brokers], f"dt date, {instance}")
     yesterday = rows([("c", name, 0, penalty) for name, penalty in before.items()], f"{instance}, penalty double")
     sums = running_sums(charges, parameters=parameters)
-    known_from = known.groupBy(*INSTANCE).agg(min_("dt").alias("known_from"))
+    known_from = known.withColumnRenamed("dt", "known_from")
     charged_on = charged_days(sums, known_from, yesterday, first_day=day(first), parameters=parameters)
     carried = yesterday.select(*INSTANCE, carried_penalty(parameters).alias("carried_penalty"))
-    days = known.join(charged_on, on=["dt", *INSTANCE], how="left").join(carried, on=list(INSTANCE), how="left")
-    return penalty_days(days, first_day=day(first), parameters=parameters).collect()
+    held = known.join(carried, on=list(INSTANCE), how="left").select(
+        "dt", *INSTANCE, struct("carried_penalty").alias("held")
+    )
+    found = penalty_before(spans(held, charged_on, last_day=day(last)), first_day=day(first))
+    assert found.count() <= BROKERS + 2 * charged_on.count()
+    each_day = explode(utc_days.days_between(found["dt"], found["last_on"])).alias("day")
+    days = found.select("*", lit(None).cast("double").alias("highest"), each_day).drop("dt")
+    return days.withColumnRenamed("day", "dt").withColumns(penalties_of_day(parameters)).collect()
 
 
 @pytest.mark.parametrize("half_life_minutes", [15, 1_000, 20_000])

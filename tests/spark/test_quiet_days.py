@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import explode, lit, sequence, struct
+from pyspark.sql.functions import col, explode, lit, sequence, struct
 
 from pointsman_report.schemas.table_types import BOOL, DAY, LONG, TEXT, TIME
 from pointsman_report.schemas.table_types import struct as shape
-from pointsman_report.transforms.broker_intervals import availability, day_sums, with_opinions, with_whole_days
+from pointsman_report.transforms.broker_intervals import availability, day_sums
+from pointsman_report.transforms.known_days import with_opinions, with_whole_days
 from pointsman_report.transforms.opinions import turns_at_day_end
 from tests.spark.histories import MIDNIGHT, moment
 
@@ -87,7 +88,8 @@ def test_sums_of_whole_days_are_those_of_all_intervals(spark: SparkSession) -> N
         "dt", "cluster", "broker_name", "broker_id", struct("state", "planned", "start_at").alias("current")
     )
     keys = ["dt", "cluster", "broker_name", "broker_id"]
-    filled = with_whole_days(known.join(day_sums(intervals), on=keys, how="full"))
+    days_of_brokers = known.join(day_sums(intervals), on=keys, how="full")
+    filled = with_whole_days(days_of_brokers.withColumn("last_on", col("dt")))
     sums = {(row.dt, row.broker_name): row for row in filled.collect()}
     days = {(row.dt, row.broker_name): row for row in availability(intervals).collect()}
 

@@ -54,30 +54,25 @@ from pointsman_report.transforms.broker_intervals import (
     broker_intervals,
     broker_state,
     day_sums,
+    held_states,
     known_brokers,
     partial_views,
-    state_at_day_end,
-    with_opinions,
-    with_whole_days,
 )
 from pointsman_report.transforms.cluster_health import cluster_health
 from pointsman_report.transforms.flap_classes import (
     causes,
-    facts_in_one_row,
-    flapped_days,
     flapping,
     moments,
-    seen_days,
 )
 from pointsman_report.transforms.flap_penalty import (
     carried_penalty,
     charged_days,
     charges,
+    flagged_before,
     marks,
     penalties,
-    penalty_days,
+    penalty_before,
     running_sums,
-    scored_days,
     sign_rows,
     signs,
     without_blind,
@@ -86,6 +81,14 @@ from pointsman_report.transforms.flap_ranking import broker_days, flap_ranking, 
 from pointsman_report.transforms.heartbeat_histograms import beats, heartbeat_histogram, heartbeat_punctuality
 from pointsman_report.transforms.hot_queues import hot_groups, key_skew, too_many_queues
 from pointsman_report.transforms.incidents import incidents, members, outages, places, rolling_outages, rolling_restarts
+from pointsman_report.transforms.known_days import (
+    flapped_before,
+    known_days,
+    seen_before,
+    spans,
+    with_opinions,
+    with_whole_days,
+)
 from pointsman_report.transforms.namesrv_days import namesrv_days, observer_clocks
 from pointsman_report.transforms.observer_periods import blind_periods, guard_periods, maintenance_windows
 from pointsman_report.transforms.opinions import (
@@ -185,7 +188,7 @@ OUTAGES_WITH_FACTS = Intermediate("outages_with_facts")
 ROLLING_OUTAGES = Intermediate("rolling_outages")
 CHARGE_SUMS = Intermediate("charge_sums")
 CHARGED_DAYS = Intermediate("charged_days")
-DAYS_KNOWN = Intermediate("days_known")
+KNOWN_SPANS = Intermediate("known_spans")
 
 
 def _incident_members(context: Context, intervals: DataFrame, available: DataFrame, facts: DataFrame) -> DataFrame:
@@ -245,7 +248,7 @@ def _charged_days(context: Context, sums: DataFrame, steps: DataFrame, state: Da
     return charged_days(sums, known_brokers(steps), state, first_day=context.first_day, parameters=parameters)
 
 
-def _days_known(  # noqa: PLR0917  # one for each input of the stage
+def _known_spans(  # noqa: PLR0917  # one for each input of the stage
     context: Context,
     steps: DataFrame,
     state: DataFrame,
@@ -259,9 +262,10 @@ def _days_known(  # noqa: PLR0917  # one for each input of the stage
     known: DataFrame,
     held: DataFrame,
 ) -> DataFrame:
-    """All facts about each broker's day, also of those on which nothing happened: their rows are made once, here."""
+    """All facts about each broker's days; those on which nothing happened are in one row."""
     parameters = context.parameters.flapping
-    rare = facts_in_one_row(
+    rows = spans(
+        held_states(steps, _carried(state, parameters), last_day=context.last_day),
         days_charged,
         marks(charged, parameters=parameters),
         in_incidents.groupBy(*_BROKER_DAY).agg(F.count("*").alias("incident_downs")),
@@ -269,13 +273,13 @@ def _days_known(  # noqa: PLR0917  # one for each input of the stage
         causes(moments(outages(intervals), charged, intervals, changes), views, known),
         day_sums(intervals),
         turns_at_day_end(held, **context.days),
+        last_day=context.last_day,
     )
-    rows = state_at_day_end(steps, _carried(state, parameters), last_day=context.last_day)
-    rows = with_opinions(with_whole_days(rows.join(rare, on=[*INSTANCE, "dt"], how="left")))
+    rows = with_opinions(with_whole_days(rows))
     of_watched = ("incident_downs", "percent_state_change", "cause", "cause_says")
     rows = rows.withColumns({name: F.when(F.col("seen_on").isNotNull(), F.col(name)) for name in of_watched})
-    rows = penalty_days(rows, first_day=context.first_day, parameters=parameters)
-    return flapped_days(seen_days(scored_days(rows, parameters=parameters)))
+    rows = flagged_before(penalty_before(rows, first_day=context.first_day), parameters=parameters)
+    return flapped_before(seen_before(rows))
 
 
 def _carried(state: DataFrame, parameters: FlapParameters) -> DataFrame:
@@ -336,7 +340,7 @@ FLAPS = Part(
             OUTAGE_CAUSES, (OUTAGES_WITH_FACTS, ROLLING_OUTAGES), lambda _, rows, rolling: outage_causes(rows, rolling)
         ),
         Stage(
-            DAYS_KNOWN,
+            KNOWN_SPANS,
             (
                 STEPS,
                 Before(BROKER_STATE),
@@ -350,11 +354,11 @@ FLAPS = Part(
                 OUTAGE_CAUSES,
                 OPINIONS,
             ),
-            _days_known,
+            _known_spans,
         ),
         Stage(
             FLAPPING,
-            (DAYS_KNOWN, BLIND_PERIODS),
+            (KNOWN_SPANS, BLIND_PERIODS),
             lambda context, known, blind: flapping(known, blind, parameters=context.parameters.flapping),
         ),
         Stage(
@@ -364,8 +368,8 @@ FLAPS = Part(
         ),
         Stage(
             BROKER_STATE,
-            (DAYS_KNOWN,),
-            lambda _, known: broker_state(known),
+            (KNOWN_SPANS,),
+            lambda context, known: broker_state(known_days(known, parameters=context.parameters.flapping)),
         ),
         Stage(INCIDENTS, (INCIDENT_MEMBERS, AVAILABILITY, BROKER_FACTS, OUTAGE_CAUSES), _incidents),
         Stage(ROLLING_RESTARTS, (ROLLING_OUTAGES,), lambda _, rolling: rolling_restarts(rolling)),

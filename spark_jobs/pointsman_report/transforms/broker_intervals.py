@@ -28,7 +28,6 @@ from pointsman_report.schemas.liveness_tables import (
     AVAILABILITY,
     BROKER_INTERVALS,
     BROKER_STATE,
-    OPINION,
     PARTIAL_VIEWS,
 )
 from pointsman_report.transforms import utc_days
@@ -83,18 +82,19 @@ def known_brokers(sweep: DataFrame) -> DataFrame:
     return sweep.groupBy(*INSTANCE).agg(F.min(utc_days.day_of(F.col("at"))).alias("known_from"))
 
 
-def state_at_day_end(sweep: DataFrame, carried: DataFrame, *, last_day: date) -> DataFrame:
-    """``current``, ``last_state``, ``last_loss`` as of the end of the day, and the broker's columns of ``carried``.
+def held_states(sweep: DataFrame, carried: DataFrame, *, last_day: date) -> DataFrame:
+    """``held``: ``current``, ``last_state``, ``last_loss`` at a day's end, and the broker's columns of ``carried``; on
+    the first of the days that end with them.
 
-    One row per known broker and day; key: ``dt``, instance.
+    One row per broker and day that ends with another state than the one before; key: ``dt``, instance.
     """
-    # Joined before the days are made, of which there are many more.
     steps = sweep.join(carried, on=list(INSTANCE), how="left")
     until = F.coalesce(F.lead("at").over(_timeline()), F.lit(utc_days.end_of(last_day)))
-    held_on = utc_days.days_between(utc_days.day_of(F.col("at")), F.date_sub(utc_days.day_of(F.col("until")), 1))
-    held = steps.withColumn("until", until).select("*", F.explode(held_on).alias("dt"))
     others = (name for name in carried.columns if name not in INSTANCE)
-    return held.select("dt", *INSTANCE, F.col("start").alias("current"), "last_state", "last_loss", *others)
+    first_on, next_on = utc_days.day_of(F.col("at")), utc_days.day_of(F.col("until"))
+    state = F.struct(F.col("start").alias("current"), "last_state", "last_loss", *others)
+    held = steps.withColumn("until", until).filter(first_on < next_on)
+    return held.select(first_on.alias("dt"), *INSTANCE, state.alias("held"))
 
 
 def is_outage() -> Column:
@@ -169,25 +169,6 @@ def day_sums(intervals: DataFrame) -> DataFrame:
     ).withColumn("seen_on", F.col("dt"))
 
 
-def with_whole_days(days: DataFrame) -> DataFrame:
-    """Fill in the columns of `day_sums` on days that the interval ``current`` covers.
-
-    ``days``: each day of a broker with ``current``, the interval at its end. One row per row given; key: ``dt``,
-    instance.
-    """
-    whole = F.unix_micros("current.start_at") < utc_days.starts(F.col("dt"))
-    is_down = (F.col("current.state") == "down") & ~F.col("current.planned")
-    length = F.lit(utc_days.DAY / utc_days.SECOND)
-    values = {
-        "seen_on": F.col("dt"),
-        "outages": F.lit(0).cast("long"),
-        "down_seconds": F.when(is_down, length).otherwise(F.lit(0.0)),
-        "watched_seconds": length,
-        "longest_stable_seconds": length,
-    }
-    return days.withColumns({name: F.when(whole, value).otherwise(F.col(name)) for name, value in values.items()})
-
-
 def _of_day() -> Column:
     """The microseconds of an interval of ``broker_intervals`` on its day."""
     return F.unix_micros("end_at") - F.greatest(F.unix_micros("start_at"), utc_days.starts(F.col("dt")))
@@ -196,16 +177,6 @@ def _of_day() -> Column:
 def _where(condition: Column, value: Column) -> Column:
     # Sums are of integers: a sum of floats would depend on the order of the rows.
     return F.when(condition, value).otherwise(F.lit(0).cast("long"))
-
-
-def with_opinions(days: DataFrame) -> DataFrame:
-    """Fill in ``opinions``, which ``days`` has on the days on which they turn (`opinions.turns_at_day_end`).
-
-    ``days`` has every day of a broker. One row per row given; key: ``dt``, instance.
-    """
-    timeline = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    none = F.array().cast(f"array<{OPINION.simpleString()}>")
-    return days.withColumn("opinions", F.coalesce(F.last("opinions", ignorenulls=True).over(timeline), none))
 
 
 def broker_state(days_known: DataFrame) -> DataFrame:

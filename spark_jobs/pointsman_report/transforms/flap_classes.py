@@ -14,8 +14,6 @@ report says what each is).
 
 from __future__ import annotations
 
-from functools import partial, reduce
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -24,6 +22,7 @@ from pointsman_report.schemas import INSTANCE
 from pointsman_report.schemas.flapping_tables import FLAPPING
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.broker_intervals import began_on_its_day
+from pointsman_report.transforms.known_days import known_days
 from pointsman_report.transforms.outage_causes import PLANNED, UNKNOWN
 
 LOOP_RESTARTS = 4
@@ -176,63 +175,23 @@ def _duration(microseconds: Column) -> Column:
     )
 
 
-def facts_in_one_row(*parts: DataFrame) -> DataFrame:
-    """Return the columns of all parts, each of which has at most one row per broker and day.
-
-    One row per broker and day in any of them; key: ``dt``, instance.
-    """
-    rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
-    facts = [F.first(name, ignorenulls=True).alias(name) for name in rows.columns if name not in _BROKER]
-    return rows.repartition(*INSTANCE).groupBy(*_BROKER).agg(*facts)
-
-
-def seen_days(days: DataFrame) -> DataFrame:
-    """Replace ``seen_on`` (the day, if the broker was seen on it) by ``first_seen_on`` and ``last_seen_on``.
-
-    ``days`` has every day of a broker; ``carried_first`` and ``carried_last`` are those of the day before the first.
-
-    One row per row given; key: ``dt``, instance.
-    """
-    timeline = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    first = F.coalesce("carried_first", F.min("dt").over(timeline))
-    last = F.last("seen_on", ignorenulls=True).over(timeline)
-    dated = days.withColumns({"first_seen_on": first, "last_seen_on": last})
-    seen = dated.withColumn("last_seen_on", F.coalesce("last_seen_on", "carried_last", "first_seen_on"))
-    return seen.drop("seen_on", "carried_first", "carried_last")
-
-
-def flapped_days(days: DataFrame) -> DataFrame:
-    """Add ``flapped_on``: the days among the last seven on which a charge took the penalty over the threshold.
-
-    ``days`` has every day of a broker, with ``raised``; ``carried_flapped`` are the days before the first.
-
-    One row per row given; key: ``dt``, instance.
-    """
-    week = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(-6, Window.currentRow)
-    raised = F.collect_list(F.when(F.col("raised"), F.col("dt"))).over(week)
-    carried = F.filter(
-        F.coalesce("carried_flapped", F.array().cast("array<date>")), lambda day: day >= F.date_sub("dt", 6)
-    )
-    counted = days.withColumn("raised_on", raised)
-    return counted.withColumn("flapped_on", F.sort_array(F.concat(carried, "raised_on"))).drop(
-        "raised_on", "carried_flapped"
-    )
-
-
-def flapping(days_known: DataFrame, blind_periods: DataFrame, *, parameters: FlapParameters) -> DataFrame:
-    """Classify each broker and day of `days_known`, which joins all facts about a broker's day.
+def flapping(spans: DataFrame, blind_periods: DataFrame, *, parameters: FlapParameters) -> DataFrame:
+    """Classify each broker and day of `known_days.spans`, which have all facts about a broker's day.
 
     One row per broker that was seen in the last week, and day; key: ``dt``, instance.
     """
     # A name server that serves only other clusters proves nothing; one that knows a neighbour would know this broker
     # too.
-    watched = days_known.groupBy("dt", "cluster").agg(F.max(F.col("current").isNotNull()).alias("watched_at_end"))
+    with_state = spans.filter(F.col("current").isNotNull()).select("cluster", "dt", "last_on").distinct()
+    held_on = F.explode(utc_days.days_between(F.col("dt"), F.col("last_on"))).alias("dt")
     # Unless its guard was on: then it knows only the brokers that re-registered.
     guarded = blind_periods.filter(F.col("open") & F.col("cluster").isNotNull()).select("dt", "cluster").distinct()
-    watched = F.broadcast(watched.join(guarded, on=["dt", "cluster"], how="left_anti"))
+    watched = with_state.select("cluster", held_on).distinct().join(guarded, on=["dt", "cluster"], how="left_anti")
+    watched = F.broadcast(watched.withColumn("watched_at_end", F.lit(True)))
     # Known brokers stay known, so this is the same day for all.
-    began = F.broadcast(days_known.agg(F.min("first_seen_on").alias("history_began_on")))
-    joined = days_known.join(watched, on=["dt", "cluster"], how="left").fillna({"watched_at_end": False})
+    began = F.broadcast(spans.agg(F.min("first_seen_on").alias("history_began_on")))
+    days = known_days(spans, parameters=parameters)
+    joined = days.join(watched, on=["dt", "cluster"], how="left").fillna({"watched_at_end": False})
     joined = joined.crossJoin(began)
     recent = joined.filter(F.datediff("dt", "last_seen_on") <= UNSEEN_DAYS).withColumn(
         "flapped_days", F.size("flapped_on")

@@ -227,30 +227,41 @@ def carried_penalty(parameters: FlapParameters) -> Column:
     return F.least("penalty", F.lit(parameters.ceiling))
 
 
-def penalty_days(days: DataFrame, *, first_day: date, parameters: FlapParameters) -> DataFrame:
-    """Replace ``charged_start`` and ``charged_end`` by ``penalty_start`` and ``penalty_end``, those of each day.
+def penalty_before(days: DataFrame, *, first_day: date) -> DataFrame:
+    """Add ``penalty_from``: the last day before the span with charges, or the one before the first day, and the
+    penalty at its end.
 
-    The penalty decays on days without charges. ``days`` has every day of a broker, with the columns of `charged_days`,
-    null on days without charges, and the ``carried_penalty``, null for a broker that was unknown on the day before the
-    first.
+    ``days`` has all spans of a broker (`known_days`), with the columns of `charged_days`, null on days without charges,
+    and the ``carried_penalty``, null for a broker that was unknown on the day before the first.
 
     One row per row given; key: ``dt``, instance.
     """
-    overnight = _overnight(parameters)
     until_yesterday = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(Window.unboundedPreceding, -1)
     ended = F.when(F.col("charged_end").isNotNull(), F.struct("dt", F.col("charged_end").alias("penalty")))
     began = F.struct(_day_before(first_day).alias("dt"), F.coalesce("carried_penalty", F.lit(0.0)).alias("penalty"))
     last = F.coalesce(F.last(ended, ignorenulls=True).over(until_yesterday), began)
-    start = F.coalesce("charged_start", _decayed(F.col("last"), F.col("dt"), overnight))
-    begun = days.withColumn("last", last).withColumns(
-        {
-            "charge_count": F.coalesce("charge_count", F.lit(0)),
-            "charged_points": F.coalesce("charged_points", F.lit(0.0)),
-            "penalty_start": start,
-        }
-    )
-    end = F.coalesce("charged_end", F.col("penalty_start") * overnight)
-    return begun.withColumn("penalty_end", end).drop("last", "charged_start", "charged_end", "carried_penalty")
+    return days.withColumn("penalty_from", last).drop("carried_penalty")
+
+
+def penalties_of_day(parameters: FlapParameters) -> dict[str, Column]:
+    """``penalty_start``, ``penalty_max`` and ``penalty_end`` of a day of a span, and its charges."""
+    start = _start(F.col("dt"), parameters)
+    return {
+        "charge_count": F.coalesce("charge_count", F.lit(0)),
+        "charged_points": F.coalesce("charged_points", F.lit(0.0)),
+        "penalty_start": start,
+        "penalty_max": F.greatest(start, F.coalesce("highest", F.lit(0.0))),
+        "penalty_end": _end(F.col("dt"), parameters),
+    }
+
+
+def _start(day: Column, parameters: FlapParameters) -> Column:
+    return F.coalesce("charged_start", _decayed(F.col("penalty_from"), day, _overnight(parameters)))
+
+
+def _end(day: Column, parameters: FlapParameters) -> Column:
+    """The penalty decays on days without charges."""
+    return F.coalesce("charged_end", _start(day, parameters) * _overnight(parameters))
 
 
 def penalties(sums: DataFrame, charged: DataFrame) -> DataFrame:
@@ -284,28 +295,38 @@ def marks(flap_charges: DataFrame, *, parameters: FlapParameters) -> DataFrame:
     )
 
 
-def scored_days(days: DataFrame, *, parameters: FlapParameters) -> DataFrame:
-    """Replace the columns of `marks` by ``penalty_max``, ``raised``, ``flagged_start`` and ``flagged`` (at its end).
+def flagged_before(days: DataFrame, *, parameters: FlapParameters) -> DataFrame:
+    """Add ``flagged_before``, the flag at the span's beginning, and ``raised``.
 
-    ``days`` has every day of a broker, with the columns of `penalty_days`, those of `marks`, null on days without
+    ``days`` has all spans of a broker, with the columns of `penalty_before`, those of `marks`, null on days without
     charges, and ``carried_flagged``, the flag at the end of the day before the first.
 
     One row per row given; key: ``dt``, instance.
     """
-    at_end = F.when(F.col("penalty_end") < parameters.reuse_below, F.lit(False)).otherwise(F.col("last_mark"))
-    timeline = Window.partitionBy(*INSTANCE).orderBy("dt")
-    to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    before = timeline.rowsBetween(Window.unboundedPreceding, -1)
+    before = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(Window.unboundedPreceding, -1)
+    # Within a span without charges a penalty only decays: a flag that it clears stays cleared.
+    mark_at_end = _mark_at_end(F.col("last_on"), parameters)
     begun = F.coalesce("carried_flagged", F.lit(False))
-    scored = days.withColumn("mark", at_end).withColumns(
-        {
-            "penalty_max": F.greatest("penalty_start", F.coalesce("highest", F.lit(0.0))),
-            "raised": F.coalesce("raised", F.lit(False)),
-            "flagged_start": F.coalesce(F.last("mark", ignorenulls=True).over(before), begun),
-            "flagged": F.coalesce(F.last("mark", ignorenulls=True).over(to_here), begun),
-        }
-    )
-    return scored.drop("mark", "highest", "last_mark", "carried_flagged")
+    marked = days.withColumn("mark", mark_at_end)
+    flagged = F.coalesce(F.last("mark", ignorenulls=True).over(before), begun)
+    scored = marked.withColumns({"raised": F.coalesce("raised", F.lit(False)), "flagged_before": flagged})
+    return scored.drop("mark", "carried_flagged")
+
+
+def flags_of_day(parameters: FlapParameters) -> dict[str, Column]:
+    """``flagged_start`` and ``flagged`` (at its end) of a day of a span that begins on ``first_on``."""
+    yesterday = F.date_sub("dt", 1)
+    marked = F.when(F.col("dt") > F.col("first_on"), _mark_at_end(yesterday, parameters))
+    return {
+        "flagged_start": F.coalesce(marked, "flagged_before"),
+        "flagged": F.coalesce(_mark_at_end(F.col("dt"), parameters), "flagged_before"),
+    }
+
+
+def _mark_at_end(day: Column, parameters: FlapParameters) -> Column:
+    """The flag at a day's end if the day sets or clears it, else null."""
+    cleared = _end(day, parameters) < parameters.reuse_below
+    return F.when(cleared, F.lit(False)).otherwise(F.col("last_mark"))
 
 
 def mark(parameters: FlapParameters) -> Column:

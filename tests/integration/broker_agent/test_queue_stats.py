@@ -37,7 +37,7 @@ from tests.kit.broker.redis.process import RedisProcess, free_port, redis_proces
 from tests.kit.history.rows import rows_in
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, pause
 
 ORDERS = QueueKey("orders", 0)
 MEGABYTE = "x" * 1_000_000
@@ -199,7 +199,7 @@ async def test_a_server_that_hangs_times_out_and_its_late_responses_reach_no_oth
         await put(redis, ORDERS, 2)
         await ends.max_offsets([ORDERS])
         assert redis._process is not None
-        os.kill(redis._process.pid, signal.SIGSTOP)
+        pause(redis._process.pid)
         try:
             late = await asyncio.gather(*(ends.max_offsets([ORDERS]) for _ in range(6)), return_exceptions=True)
         finally:

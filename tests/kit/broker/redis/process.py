@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.kit.waiting import read_until
+from tests.kit.waiting import pause, read_until
 
 READY_SECONDS = 60.0
 HOST = "127.0.0.1"
@@ -64,7 +64,7 @@ class RedisProcess:
     def pause(self) -> None:
         """SIGSTOP: its connections stay open without responses, until it is resumed or killed."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
+            pause(self._process.pid)
 
     def resume(self) -> None:
         """Continue it after a pause."""
