@@ -21,6 +21,8 @@ def recall_place(handle: str) -> tuple[str, str]:
     except (binascii.Error, ValueError):
         version = topic = broker_name = ""
     if version != VERSION:
-        problem = "is not the handle of a delayed message: take it from SendResult.recall_handle, of a broker 5.3.3 or later"
+        problem = (
+            "is not the handle of a delayed message: take it from SendResult.recall_handle, of a broker 5.3.3 or later"
+        )
         raise InvalidMessageError("recall_handle", handle, problem)
     return topic, broker_name
