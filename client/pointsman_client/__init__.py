@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from pointsman_client.core.consumer_health import ConsumerHealth
     from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES, OLDER_FAULT_RULES, FaultRules
+    from pointsman_client.core.lease import ConsumeMode
     from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
     from pointsman_client.core.message_queue import MessageQueue, to_publish_queues, to_subscribe_queues
     from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
@@ -140,6 +141,7 @@ __all__ = [
     "ClusterNotFoundError",
     "ConsistentHash",
     "ConsumeFrom",
+    "ConsumeMode",
     "ConsumeResult",
     "ConsumerHealth",
     "Credentials",
@@ -240,6 +242,7 @@ _NAMES_OF = {
     ),
     "pointsman_client.core.consumer_health": "ConsumerHealth",
     "pointsman_client.core.fault_strategy": "NEWER_FAULT_RULES OLDER_FAULT_RULES FaultRules",
+    "pointsman_client.core.lease": "ConsumeMode",
     "pointsman_client.core.message": "Message OutgoingMessage ReceivedMessage",
     "pointsman_client.core.message_queue": "MessageQueue to_publish_queues to_subscribe_queues",
     "pointsman_client.core.rebalance": "ConsumeFrom MessageModel",

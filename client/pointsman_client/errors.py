@@ -437,7 +437,8 @@ class LeaseExpiredError(PointsmanError):
 
 
 class GroupModeError(PointsmanError):
-    """A group leases the messages of a topic (``SimpleConsumer``) or stores offsets; it cannot do both."""
+    """A group leases the messages of a topic (``SimpleConsumer``, ``ConsumeMode.POP``) or stores offsets; it cannot do
+    both. Of a push consumer it is in ``health()`` and the log."""
 
     code = "GROUP_MODE"
 

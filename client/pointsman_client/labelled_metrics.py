@@ -134,7 +134,7 @@ class LabelledMetrics(MetricsHook):
         )
         self._acknowledged = self._counter(
             "acknowledged_messages",
-            "Messages acknowledged by SimpleConsumers, by result: ok, or the code of the error",
+            "Leased messages acknowledged, by result: ok, or the code of the error",
             *GROUP_AND_TOPIC,
             "result",
         )

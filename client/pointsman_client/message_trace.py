@@ -17,9 +17,10 @@ from pointsman.clock import Clock, SystemClock
 from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendResult, SendStatus
+from pointsman_client.core.transactions import HalfMessage, TransactionState
 from pointsman_client.errors import PointsmanError
 from pointsman_client.producer.producer import Producer
-from pointsman_client.tracing_hook import NoteEnd, SendSpan, TracingHook
+from pointsman_client.tracing_hook import NoteEnd, SendSpan, TracesTransactions, TracingHook
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 """Brokers with ``traceTopicEnable`` create it."""
@@ -31,8 +32,14 @@ MAX_WAITING = 10_000
 
 _RETURNS = {"success": 0, "timeout": 1, "raised": 2, "later": 4, "rejected": 4}
 """``ConsumeReturnType``, by the result of a listener call."""
-_NORMAL, _HALF, _DELAYED = 0, 1, 3
+_NORMAL, _HALF, _COMMIT, _DELAYED = 0, 1, 2, 3
 """``MessageType``."""
+_STATES = {
+    TransactionState.COMMIT: "COMMIT_MESSAGE",
+    TransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
+    TransactionState.UNKNOWN: "UNKNOW",
+}
+"""``LocalTransactionState``."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +50,7 @@ class _Record(NamedTuple):
 
 
 class MessageTrace:
-    """A tracing hook that sends a record for each message sent and for each listener call.
+    """A tracing hook that sends records of each message sent or received, each listener call, and ends of transactions.
 
     ::
 
@@ -83,9 +90,7 @@ class MessageTrace:
     @contextmanager
     def processing(self, message: ReceivedMessage, *, group: str) -> Iterator[NoteEnd]:
         """See :class:`TracingHook`."""
-        request_id, began_at, keys = uuid.uuid4().hex, self._clock.monotonic(), " ".join(message.keys)
-        before = ("SubBefore", self._now(), REGION, group, request_id, message.message_id, message.reconsume_times)
-        self._append(message, *before, keys)
+        request_id, began_at = self._begin_call(message, group), self._clock.monotonic()
         result = "raised"
         beside: AbstractContextManager[NoteEnd | None] = nullcontext()
         if self._beside is not None:
@@ -101,14 +106,37 @@ class MessageTrace:
 
                 yield note_end
         finally:
-            is_success = str(result == "success").lower()
-            after = ("SubAfter", request_id, message.message_id, self.milliseconds_since(began_at), is_success, keys)
-            self._append(message, *after, _RETURNS.get(result, 2), self._now(), group)
+            self._end_call(message, group, request_id, result, self.milliseconds_since(began_at))
 
     def received(self, messages: Sequence[ReceivedMessage], *, group: str, seconds: float) -> None:
-        """See :class:`TracingHook`; pull consumers are not traced, as in RocketMQ 4.9."""
+        """See :class:`TracingHook`; a record of a success, as RocketMQ's ``DefaultLitePullConsumer`` writes it."""
         if self._beside is not None:
             self._beside.received(messages, group=group, seconds=seconds)
+        for message in messages:
+            self._end_call(message, group, self._begin_call(message, group), "success", 0)
+
+    def _begin_call(self, message: ReceivedMessage, group: str) -> str:
+        request_id = uuid.uuid4().hex
+        before = ("SubBefore", self._now(), REGION, group, request_id, message.message_id, message.reconsume_times)
+        self._append(message, *before, " ".join(message.keys))
+        return request_id
+
+    def _end_call(self, message: ReceivedMessage, group: str, request_id: str, result: str, cost: int) -> None:
+        is_success, keys = str(result == "success").lower(), " ".join(message.keys)
+        after = ("SubAfter", request_id, message.message_id, cost, is_success, keys)
+        self._append(message, *after, _RETURNS.get(result, 2), self._now(), group)
+
+    def transaction_ended(
+        self, half: HalfMessage, state: TransactionState, *, message: Message | None, group: str, is_checked: bool
+    ) -> None:
+        """See :class:`~pointsman_client.tracing_hook.TracesTransactions`."""
+        if isinstance(self._beside, TracesTransactions):
+            self._beside.transaction_ended(half, state, message=message, group=group, is_checked=is_checked)
+        keys = () if message is None else message.keys
+        head = ("EndTransaction", self._now(), REGION, group, half.topic, half.message_id)
+        about = ("" if message is None else message.tags, " ".join(keys), half.addr, _COMMIT)
+        end = (half.transaction_id, _STATES[state], str(is_checked).lower())
+        self._add(half.topic, (half.message_id, *keys), *head, *about, *end)
 
     def sent(self, outgoing: OutgoingMessage, *, addr: str, began_at: float, outcome: str) -> None:
         """Record a message that a broker has stored; ``began_at``: monotonic seconds."""
@@ -135,15 +163,17 @@ class MessageTrace:
         return round(self._clock.utc_now().timestamp() * 1000)
 
     def _append(self, of: OutgoingMessage | ReceivedMessage, *fields: object) -> None:
-        message = of.message
-        if message.topic == TRACE_TOPIC:
+        self._add(of.message.topic, (of.message_id, *of.message.keys), *fields)
+
+    def _add(self, topic: str, keys: tuple[str, ...], *fields: object) -> None:
+        if topic == TRACE_TOPIC:
             return
         if len(self._waiting) >= MAX_WAITING:
             self._drop(1, "too many wait")
             return
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._waiting.append(_Record("\x01".join(map(str, fields)) + "\x02", (of.message_id, *message.keys)))
+        self._waiting.append(_Record("\x01".join(map(str, fields)) + "\x02", keys))
 
     def _flush(self) -> None:
         """Send what was recorded in this turn of the event loop."""

@@ -64,7 +64,7 @@ class MetricsHook:
         """Messages were removed at the broker before the group read them."""
 
     def acknowledged(self, *, group: str, topic: str, messages: int, result: str) -> None:
-        """Messages of a ``SimpleConsumer`` were acknowledged. ``result``: ok, or the code of the error."""
+        """Leased messages were acknowledged. ``result``: ok, or the code of the error."""
 
     def sent_back(self, *, group: str, topic: str, destination: str) -> None:
         """A message was sent back after a failed listener call. ``destination``: retry, dlq."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
+from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.transactions import HalfMessage, TransactionState
 
 NoteEnd = Callable[[str, str, BaseException | None], None]
 """Called with the result of a listener call (as in ``MetricsHook.consumed``), the problem, and the exception."""
@@ -47,5 +48,19 @@ class TracingHook(Protocol):
         ...
 
     def received(self, messages: Sequence[ReceivedMessage], *, group: str, seconds: float) -> None:
-        """Record that a pull consumer returned messages after ``seconds``."""
+        """Record that a pull or simple consumer returned messages after ``seconds``."""
+        ...
+
+
+@runtime_checkable
+class TracesTransactions(Protocol):
+    """A tracer that also records how transactions ended."""
+
+    def transaction_ended(
+        self, half: HalfMessage, state: TransactionState, *, message: Message | None, group: str, is_checked: bool
+    ) -> None:
+        """Record an end that the broker has confirmed, or a state that is not known.
+
+        ``message``: None for a check that could not read it. ``is_checked``: the broker has asked.
+        """
         ...

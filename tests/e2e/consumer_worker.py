@@ -1,7 +1,8 @@
 """A consumer as a process: writes one line for each message that its listener finished, so that a SIGKILL loses none.
 
 A line: monotonic seconds of the machine, broker name, queue id, queue offset, key, body. SIGTERM closes it in order.
-With ``--leasing`` it receives leased messages, and a line ``unconfirmed BODY`` is of one whose acknowledgement failed.
+With ``--leasing`` it receives leased messages, and a line ``unconfirmed BODY`` is of one whose acknowledgement failed;
+with ``--popping`` too, its listener gets them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.consumer.simple_consumer import SimpleConsumer
 from pointsman_client.core.allocation import to_strategy
+from pointsman_client.core.lease import ConsumeMode
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.errors import PointsmanError
@@ -58,7 +60,7 @@ async def work(arguments: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    if arguments.leasing:
+    if arguments.leasing and not arguments.popping:
         await lease()
         return
     async with PushConsumer(
@@ -66,9 +68,11 @@ async def work(arguments: argparse.Namespace) -> None:
         group=arguments.group,
         subscriptions={arguments.topic: "*"},
         listener=listener,
-        transport=RedisStreamsTransport,
+        transport=RocketmqTransport if arguments.rocketmq else RedisStreamsTransport,
+        consume_mode=ConsumeMode.POP if arguments.popping else ConsumeMode.PULL,
+        invisible_seconds=LEASE_SECONDS,
         ordered=arguments.ordered,
-        strategy=to_strategy(arguments.strategy),
+        strategy=None if arguments.popping else to_strategy(arguments.strategy),
         consume_from=ConsumeFrom.FIRST_OFFSET,
     ):
         os.write(output, b"started\n")
@@ -84,7 +88,8 @@ if __name__ == "__main__":
     parser.add_argument("--log", required=True)
     parser.add_argument("--ordered", action="store_true")
     parser.add_argument("--leasing", action="store_true")
-    parser.add_argument("--rocketmq", action="store_true", help="whether the brokers are RocketMQ's; with --leasing")
+    parser.add_argument("--popping", action="store_true", help="a push consumer that leases its messages")
+    parser.add_argument("--rocketmq", action="store_true", help="whether the brokers are RocketMQ's")
     parser.add_argument("--strategy", default="averagely")
     parser.add_argument("--work-seconds", type=float, default=0.0)
     asyncio.run(work(parser.parse_args()))

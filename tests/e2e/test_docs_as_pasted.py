@@ -182,11 +182,12 @@ def test_the_python_of_the_pages_works_as_pasted(tmp_path: Path) -> None:
         assert "SendResult(" in here.run_python(without_waiting)
         here.run_python(start_up)
 
-        listening, several, pulling, assigned, leasing, readiness = blocks("python", "consumer.md")
+        listening, several, pulling, assigned, leasing, popping, readiness = blocks("python", "consumer.md")
         here.run_python(listening, until_printed="orders paid ('4711',) b'4711 paid' 0", stop=signal.SIGTERM)
         with sending(here):
             here.run_python(several, until_printed="b'again'")
             here.run_python(leasing, until_printed="b'again'")
+            here.run_python(popping, until_printed="b'again'")
         assert "ReceivedMessage(" in here.run_python(assigned)
         here.run_python(pulling, until_printed="b'4711 paid'\n")
         assert re.fullmatch(r"(503 .+\n)+200\n", here.run_python(readiness))

@@ -66,10 +66,10 @@ async def test_no_message_is_lost_and_a_second_delivery_has_a_missed_lease(tmp_p
             consumer_processes(tmp_path / "workers", [server.addr], "--leasing", "--work-seconds", "0.002")
         )
         sending = asyncio.create_task(send_all(server.addr))
-        first = [await workers.join() for _ in range(3)]
+        first = [await workers.join(), await workers.join(), await workers.join("--popping")]
         await workers.have_consumed(1_000, seconds=PATIENCE_SECONDS)
         await first[0].kill()
-        await workers.join()
+        popping = await workers.join("--popping")
         await workers.have_consumed(2_500, seconds=PATIENCE_SECONDS)
         await first[1].leave()
         brokers[0].redis.kill()
@@ -88,6 +88,7 @@ async def test_no_message_is_lost_and_a_second_delivery_has_a_missed_lease(tmp_p
         twice = {each for each, times in deliveries.items() if times > 1}
         print(f"{len(deliveries)} messages, {len(twice)} twice; {len(not_confirmed)} not confirmed", flush=True)
         assert twice <= missed
+        assert {first[2].log.stem, popping.log.stem} <= {each.worker for each in consumed}
 
         async def lags() -> list[object]:
             made = await ctl("--namesrv", server.addr, "-o", "json", "offsets", "show", "billing")

@@ -16,10 +16,13 @@ import pytest
 from deploy.rocketmq.processes import RocketMQ, free_port
 from pointsman_client import (
     ConsumeFrom,
+    ConsumeMode,
     GroupModeError,
     Message,
     PullConsumer,
+    PushConsumer,
     ReceivedMessage,
+    Reject,
     SimpleConsumer,
 )
 from pointsman_client.rocketmq import RocketmqTransport
@@ -179,14 +182,90 @@ async def test_after_its_last_delivery_a_message_is_a_dead_letter(brokers: Broke
     assert (letter.topic, letter.body) == (topic, b"a")
 
 
+async def test_a_listener_gets_leased_messages_where_the_broker_has_the_group_pop(brokers: Brokers) -> None:
+    topic = await topic_with(brokers, "a", "b", "bad", "rejected")
+    group = f"G{topic}"
+    seen: list[tuple[str, int]] = []
+    letters: list[tuple[bytes, str]] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append((message.body.decode(), message.reconsume_times))
+        if message.body == b"rejected":
+            raise Reject("no such customer")
+        if message.body == b"bad" and not message.reconsume_times:
+            raise ValueError("not yet")
+
+    def pushing(group: str, mode: ConsumeMode) -> PushConsumer:
+        return PushConsumer(
+            brokers.addr,
+            group=group,
+            subscriptions=topic,
+            listener=listener,
+            consume_mode=mode,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            invisible_seconds=LEASE_SECONDS,
+            on_dead_letter=lambda message, error: letters.append((message.body, error)),
+            transport=RocketmqTransport,
+        )
+
+    async with pushing(group, ConsumeMode.POP) as consumer:
+        await eventually(lambda: not consumer.health().is_ready, seconds=PATIENCE_SECONDS, what="the problem")
+        (problem,) = consumer.health().problems
+        command = f"mqadmin setConsumeMode -b {brokers.broker.addr} -t {topic} -g {group} -m POP"
+        assert problem.endswith(f"has the group pull it, as its Java members do; have it pop: {command}")
+        assert seen == []
+        await pop_mode(brokers, topic, group)
+        await an_ordered_listener_has_one_message_of_a_queue_and_repeats_it_in_place(brokers)  # while one waits
+        await eventually(lambda: len(seen) == 5, seconds=PATIENCE_SECONDS, what="the message that failed")
+        assert sorted(seen) == [("a", 0), ("b", 0), ("bad", 0), ("bad", 1), ("rejected", 0)]
+        assert letters == [(b"rejected", "no such customer")]
+        await eventually(lambda: consumer.health().is_ready, what="health")
+    # What the broker has set is not for consumers that pull.
+    async with pushing(group, ConsumeMode.PULL), brokers.producer() as producer:
+        await producer.send(Message(topic, b"pulled"))
+        await eventually(lambda: seen[-1] == ("pulled", 0), seconds=PATIENCE_SECONDS, what="the message by pulling")
+
+
+async def an_ordered_listener_has_one_message_of_a_queue_and_repeats_it_in_place(brokers: Brokers) -> None:
+    topic = await topic_with(brokers, *"abc", queues=1)
+    await pop_mode(brokers, topic, f"G{topic}")
+    seen: list[tuple[str, int]] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append((message.body.decode(), message.reconsume_times))
+        if message.body == b"a" and not message.reconsume_times:
+            raise ValueError("not yet")
+
+    def pushing() -> PushConsumer:
+        return PushConsumer(
+            brokers.addr,
+            group=f"G{topic}",
+            subscriptions=topic,
+            listener=listener,
+            ordered=True,
+            consume_mode=ConsumeMode.POP,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            invisible_seconds=LEASE_SECONDS,
+            transport=RocketmqTransport,
+        )
+
+    async with pushing(), pushing():
+        await eventually(lambda: len(seen) == 4, seconds=PATIENCE_SECONDS, what="all messages")
+    assert seen == [("a", 0), ("a", 1), ("b", 0), ("c", 0)]
+
+
+async def pop_mode(brokers: Brokers, topic: str, group: str) -> None:
+    """Have push consumers of a group that ask the broker use POP, as Java's."""
+    mode = await brokers.admin("setConsumeMode", "-b", brokers.broker.addr, "-t", topic, "-g", group, "-m", "POP")
+    assert "success" in mode
+
+
 async def test_no_message_of_a_mixed_group_is_lost_and_a_second_delivery_has_a_missed_lease(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     topic = await topic_with(brokers)
     group = f"G{topic}"
-    # Java members ask the broker how they are to consume.
-    mode = await brokers.admin("setConsumeMode", "-b", brokers.broker.addr, "-t", topic, "-g", group, "-m", "POP")
-    assert "success" in mode
+    await pop_mode(brokers, topic, group)
     java = brokers.mq.pop_consumer(topic, group)
     brokers.clients.callback(java.end)
     sent = [f"m{number}" for number in range(MESSAGES)]
@@ -199,11 +278,11 @@ async def test_no_message_of_a_mixed_group_is_lost_and_a_second_delivery_has_a_m
 
     options = ("--leasing", "--rocketmq", "--group", group, "--topic", topic, "--work-seconds", "0.002")
     async with consumer_processes(tmp_path / "workers", [brokers.addr], *options) as workers:
-        first = [await workers.join() for _ in range(3)]
+        first = [await workers.join(), await workers.join(), await workers.join("--popping")]
         sending = asyncio.create_task(send())
         await workers.have_consumed(500, seconds=PATIENCE_SECONDS)
         await first[0].kill()
-        await workers.join()
+        popping = await workers.join("--popping")
         await workers.have_consumed(1_000, seconds=PATIENCE_SECONDS)
         await first[1].leave()
         await workers.join()
@@ -227,6 +306,7 @@ async def test_no_message_of_a_mixed_group_is_lost_and_a_second_delivery_has_a_m
             f"{len(total)} messages, {sum(by_java().values())} by Java, {len(twice)} twice, {len(by_killed)} by killed"
         )
         assert by_java()
+        assert {first[2].log.stem, popping.log.stem} <= {each.worker for each in workers.consumed()}
         assert twice <= by_killed
 
 
@@ -236,3 +316,13 @@ async def test_a_broker_4_9_is_refused_by_name(jars: Jars, tmp_path: Path) -> No
         async with leasing(brokers, topic) as consumer:
             with pytest.raises(GroupModeError, match=r"broker .* is older than RocketMQ 5\.0 and has no POP"):
                 await consumer.receive()
+        async with PushConsumer(
+            brokers.addr,
+            group=f"Push{topic}",
+            subscriptions=topic,
+            listener=lambda _: None,
+            consume_mode=ConsumeMode.POP,
+            transport=RocketmqTransport,
+        ) as pushing:
+            await eventually(lambda: not pushing.health().is_ready, what="the problem")
+            assert "is older than RocketMQ 5.0 and has no POP; use PushConsumer with" in pushing.health().problems[0]

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 import pytest
 
 from deploy.rocketmq.processes import RocketMQ
-from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, sync
+from pointsman_client import (
+    ConsumeFrom,
+    Message,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+    TransactionProducer,
+    TransactionState,
+    sync,
+)
 from pointsman_client.message_trace import TRACE_TOPIC, MessageTrace
 from tests.kit.waiting import eventually, until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
@@ -39,7 +49,7 @@ class Brokers:
 
         def is_shown() -> bool:
             said = self.mq.admin("queryMsgTraceById", "-i", message_id).splitlines()
-            found[:] = [line for line in said if line.startswith(("Pub", "Sub"))]
+            found[:] = [line for line in said if line.startswith(("Pub", "Sub", "EndTransaction"))]
             return len(found) >= lines
 
         until(is_shown, what=f"the trace of {message_id}")
@@ -90,6 +100,38 @@ async def test_mqadmin_shows_who_sent_a_message_and_who_consumed_it(brokers: Bro
     assert sent.rstrip().endswith("success")
     assert "GTraced" in consumed
     assert consumed.rstrip().endswith("success")
+
+
+async def test_mqadmin_shows_who_pulled_a_message_and_how_its_transaction_ended(brokers: Brokers) -> None:
+    await brokers.make_topic("TracedEnd")
+    async with Producer(brokers.addr) as records:
+        trace = MessageTrace(records)
+        async with (
+            TransactionProducer(
+                brokers.addr,
+                producer_group="GShop",
+                topics=["TracedEnd"],
+                check=lambda _: TransactionState.UNKNOWN,
+                tracing_hook=trace,
+            ) as producer,
+            PullConsumer(
+                brokers.addr,
+                group="GPulled",
+                subscriptions="TracedEnd",
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+                tracing_hook=trace,
+            ) as consumer,
+        ):
+            async with producer.transaction(Message("TracedEnd", b"4711 paid", keys=("4711",))) as transaction:
+                pass
+            message = await anext(consumer)
+        message_id = transaction.result.message_id
+        lines = await asyncio.to_thread(brokers.shown, message_id, lines=3)
+    assert message.message_id == message_id
+    kinds = {line.split()[0]: line for line in lines}
+    assert kinds.keys() == {"Pub", "EndTransaction", "SubAfter"}
+    assert "GShop" in kinds["EndTransaction"]
+    assert "GPulled" in kinds["SubAfter"]
 
 
 def test_sends_of_the_blocking_producer_are_traced(brokers: Brokers) -> None:

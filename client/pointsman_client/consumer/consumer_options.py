@@ -12,7 +12,7 @@ from pointsman.group_topics import MAX_GROUP_LENGTH
 from pointsman_client.consumer.listener import BatchListener, Listener
 from pointsman_client.core.allocation import AllocationStrategy
 from pointsman_client.core.checks import check_name, check_number, check_seconds
-from pointsman_client.core.lease import MAX_INVISIBLE_SECONDS, MIN_INVISIBLE_SECONDS
+from pointsman_client.core.lease import MAX_INVISIBLE_SECONDS, MIN_INVISIBLE_SECONDS, ConsumeMode
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.namespace import with_namespace
 from pointsman_client.core.process_queue import FlowLimits
@@ -73,7 +73,7 @@ class ConsumerOptions(GroupOptions):
     strategy: AllocationStrategy | None = None
     """How queues are divided among the members (``allocateMessageQueueStrategy``); None: ``Averagely()``."""
     pull_batch_size: int = 32
-    """Messages of one pull, 1 to 1,024 (``pullBatchSize``, 32)."""
+    """Messages of one pull, 1 to 1,024 (``pullBatchSize``, 32); with POP, of one request (``popBatchNums``, 32)."""
     pull_wait_seconds: float = 15.0
     """How long a pull waits at the broker for a first message (``BROKER_SUSPEND_MAX_TIME_MILLIS``, 15,000)."""
     pull_timeout_seconds: float = 5.0
@@ -129,6 +129,14 @@ class PushConsumerOptions(ConsumerOptions):
     subscriptions: Subscriptions
     """Topics with their tags (``{"orders": "paid || refunded"}``) or, on RocketMQ brokers, a :class:`SqlFilter`; a list
     of topics, or one topic."""
+    consume_mode: ConsumeMode = ConsumeMode.PULL
+    """PULL: queues are assigned to members. POP: any member gets any message, with a lease (``setConsumeMode``)."""
+    invisible_seconds: float = 60.0
+    """With POP: lease of a message, 10 s to 12 h, renewed until the listener has finished it (``popInvisibleTime``,
+    60 s)."""
+    pop_threshold: int = 96
+    """With POP: messages here that are not acknowledged at which no further ones are requested
+    (``popThresholdForQueue``, 96)."""
     ordered: bool = False
     """Whether the listener gets one message of a queue at a time (``MessageListenerOrderly``)."""
     consume_concurrency: int = 20
@@ -150,6 +158,17 @@ class PushConsumerOptions(ConsumerOptions):
         if self.max_reconsume_times is not None:
             # RocketMQ brokers have a Java int.
             check_number("max_reconsume_times", self.max_reconsume_times, at_least=0, at_most=2**31 - 1)
+        check_invisible_seconds("invisible_seconds", self.invisible_seconds)
+        check_number("pop_threshold", self.pop_threshold)
+        mode: object = self.consume_mode
+        if not isinstance(mode, ConsumeMode):
+            raise InvalidOptionError("consume_mode", mode, "must be a ConsumeMode")
+        if mode is ConsumeMode.POP:
+            if self.message_model is not MessageModel.CLUSTERING:
+                raise InvalidOptionError("message_model", self.message_model, "must be CLUSTERING with ConsumeMode.POP")
+            if self.strategy is not None:
+                problem = "must be None with ConsumeMode.POP: no queues are assigned"
+                raise InvalidOptionError("strategy", type(self.strategy).__name__, problem)
         check_number("consume_message_batch_max_size", self.consume_message_batch_max_size, at_most=MAX_BATCH)
         listener: object = self.listener
         batch_listener: object = self.batch_listener

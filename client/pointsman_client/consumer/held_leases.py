@@ -90,7 +90,7 @@ class HeldLeases:
         return held is not None and held.ends_at > self._clock.monotonic()
 
     def is_unchanged(self, message: ReceivedMessage) -> bool:
-        """Whether the application has neither acknowledged the message nor changed its lease."""
+        """Whether the message is still held here, and the application has not changed its lease."""
         held = self._held.get(_key(message))
         return held is not None and not held.is_changed
 
@@ -139,6 +139,11 @@ class HeldLeases:
                 each.renew_until, each.is_changed = 0.0, True
         if over:
             raise LeaseExpiredError(over)
+
+    def forget(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Keep no leases of these messages, which come back when those are over. No broker gets a request."""
+        for message in messages:
+            self._held.pop(_key(message), None)
 
     async def run_renewal(self) -> None:
         """Renew leases in time until cancelled."""

@@ -118,6 +118,10 @@ class HeldQueue:
             self._idle.clear()
             await self._idle.wait()
 
+    def is_locked(self, *, now: float) -> bool:
+        """Whether the client may rely on the queue's lock."""
+        return self.lock.is_held(now=now)
+
     @property
     def is_in_flight(self) -> bool:
         """Whether a listener or the application has an unfinished message of this queue."""

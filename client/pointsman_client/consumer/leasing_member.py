@@ -6,16 +6,18 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pointsman.clock import Clock
 from pointsman_client.aio import done_within, end_tasks, start_task
-from pointsman_client.consumer.consumer_options import SimpleConsumerOptions
 from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.consumer.held_leases import HeldLeases
 from pointsman_client.consumer.message_popper import LeasingTransport, MessagePopper
 from pointsman_client.consumer.readable_queues import ReadableQueues
 from pointsman_client.consumer.start_offset import StartOffsets
+from pointsman_client.consumer.stated_modes import StatedModes
 from pointsman_client.core.application_view import ApplicationView
 from pointsman_client.core.consumer_health import ConsumerHealth
 from pointsman_client.core.consumer_reading import ConsumerReading, QueueReading
@@ -23,7 +25,8 @@ from pointsman_client.core.lease import GroupBacklog, LeasedMessage
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.read_choice import QueueFailures
-from pointsman_client.core.retry_rules import Destination
+from pointsman_client.core.rebalance import ConsumeFrom
+from pointsman_client.core.retry_rules import MAX_RECONSUME_TIMES, Destination
 from pointsman_client.core.subscription import Subscription
 from pointsman_client.errors import OffsetResetError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
@@ -38,6 +41,29 @@ MAX_EMPTY_WAKES = 3
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasingSetting:
+    """Settings of a member that leases messages, derived from the options of its consumer."""
+
+    group: str
+    client_id: str
+    is_ordered: bool
+    consume_from: ConsumeFrom
+    consume_timestamp: datetime | None
+    request_timeout_seconds: float
+    send_back_timeout_seconds: float
+    persist_offset_interval_seconds: float
+    max_renew_seconds: float | None
+    """Time from a delivery after which its lease is renewed no further; None: leases are not renewed."""
+    max_reconsume_times: int | None
+    """Deliveries after the first one, before a received message becomes a dead letter; None: that is left to the one
+    who receives it."""
+    on_dead_letter: Callable[[ReceivedMessage, str], object] | None
+    raises_refusals: bool
+    """Whether a receive raises GroupModeError; otherwise such topics are not read."""
+    view: ApplicationView
+
+
 class LeasingMember:
     """Implements ``RunningConsumer``. It joins its group with the first message or empty response of a broker.
 
@@ -46,19 +72,23 @@ class LeasingMember:
 
     def __init__(
         self,
-        options: SimpleConsumerOptions,
-        client_id: str,
+        setting: LeasingSetting,
         routes: Routes,
         transport: LeasingTransport,
         coordination: Coordination,
         subscriptions: dict[str, Subscription],
         *,
+        modes: StatedModes | None,
+        oldest_calls: Callable[[], Mapping[MessageQueue, float]],
         clock: Clock,
         hook: MetricsHook,
     ) -> None:
-        self._options = options
-        self._view = ApplicationView(options.namespace, options.serializer)
-        self._client_id = client_id
+        """``modes``: those that brokers must state before they are read; None: any.
+
+        ``oldest_calls``: returns when the oldest listener call of each queue began, in monotonic seconds.
+        """
+        self._setting = setting
+        self._oldest_calls = oldest_calls
         self._transport = transport
         self._coordination = coordination
         self._subscriptions = subscriptions
@@ -67,46 +97,50 @@ class LeasingMember:
         starts = StartOffsets(
             coordination.offsets,
             transport,
-            consume_from=options.consume_from,
-            consume_timestamp=options.consume_timestamp,
-            timeout_seconds=options.request_timeout_seconds,
+            consume_from=setting.consume_from,
+            consume_timestamp=setting.consume_timestamp,
+            timeout_seconds=setting.request_timeout_seconds,
             clock=clock,
         )
         self.popper = MessagePopper(
             transport,
             starts,
             routes=routes,
-            queues=ReadableQueues(routes, group=options.group, with_retry_topic=False),
-            group=options.group,
+            queues=ReadableQueues(routes, group=setting.group, with_retry_topic=False),
+            group=setting.group,
             subscriptions=subscriptions,
-            is_ordered=options.ordered,
-            timeout_seconds=options.request_timeout_seconds,
+            is_ordered=setting.is_ordered,
+            modes=modes,
+            timeout_seconds=setting.request_timeout_seconds,
             clock=clock,
             hook=hook,
         )
         self.leases = HeldLeases(
             transport,
             master_of=self.popper.master_of,
-            group=options.group,
-            timeout_seconds=options.request_timeout_seconds,
-            max_renew_seconds=options.max_renew_seconds,
+            group=setting.group,
+            timeout_seconds=setting.request_timeout_seconds,
+            max_renew_seconds=setting.max_renew_seconds or 0.0,
             clock=clock,
             hook=hook,
         )
+        times = setting.max_reconsume_times
         self._failed = FailedMessages(
             transport,
-            group=options.group,
+            group=setting.group,
             brokers=lambda: routes.brokers_of(subscriptions),
-            max_reconsume_times=options.max_reconsume_times,
-            timeout_seconds=options.send_back_timeout_seconds,
+            max_reconsume_times=MAX_RECONSUME_TIMES if times is None else times,
+            timeout_seconds=setting.send_back_timeout_seconds,
             clock=clock,
             hook=hook,
-            on_dead_letter=self._view.opening(options.on_dead_letter),
+            on_dead_letter=setting.view.opening(setting.on_dead_letter),
         )
         self._backlogs: dict[MessageQueue, GroupBacklog] = {}
         self._committed: dict[MessageQueue, int] = {}
         self._epochs: dict[MessageQueue, int] = {}
         self._failing = QueueFailures()
+        self.retries = 0
+        """Messages whose lease was changed so that they are delivered again, counted by the one who does that."""
         self._has_joined = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -114,7 +148,7 @@ class LeasingMember:
 
     def start(self) -> None:
         """Start the background work."""
-        if self._options.renew:
+        if self._setting.max_renew_seconds is not None:
             self._begin(self.leases.run_renewal())
         self._begin(self._report_progress())
 
@@ -130,10 +164,10 @@ class LeasingMember:
             await self._coordination.close()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(start_task(work, name=f"pointsman-consumer-{self._options.group}"))
+        self._tasks.append(start_task(work, name=f"pointsman-consumer-{self._setting.group}"))
 
     async def _within(self, work: Coroutine[Any, Any, None], seconds: float) -> None:
-        task = start_task(work, name=f"pointsman-consumer-{self._options.group}-close")
+        task = start_task(work, name=f"pointsman-consumer-{self._setting.group}-close")
         try:
             await done_within(task, seconds, clock=self._clock)
         finally:
@@ -148,7 +182,10 @@ class LeasingMember:
     async def receive(
         self, most: int, *, invisible_seconds: float, timeout_seconds: float
     ) -> tuple[ReceivedMessage, ...]:
-        """Return up to ``most`` messages as soon as there is one; none after the timeout or when stopped."""
+        """Return up to ``most`` messages as soon as there is one; none after the timeout or when stopped.
+
+        Raises GroupModeError if the group may not lease the messages of a topic, and others are not available.
+        """
         ends_at = self._clock.monotonic() + timeout_seconds
         empty_wakes = 0
         while not self.popper.is_stopped:
@@ -162,6 +199,8 @@ class LeasingMember:
                     messages.append(each.message)
             if messages:
                 return tuple(messages)
+            if self._setting.raises_refusals:
+                self.popper.raise_refusal()
             left = ends_at - self._clock.monotonic()
             if left <= 0:
                 break
@@ -180,25 +219,35 @@ class LeasingMember:
 
     async def _is_dead_letter(self, leased: LeasedMessage) -> bool:
         """Move a message to the dead letters that was delivered too often; it stays leased if no broker accepts it."""
-        message = leased.message
-        if message.reconsume_times <= self._options.max_reconsume_times:
+        message, most = leased.message, self._setting.max_reconsume_times
+        if most is None or message.reconsume_times <= most:
             return False
         error = f"not acknowledged after {message.reconsume_times} deliveries"
-        if (problem := self._view.opened(message).decode_error) is not None:
+        if (problem := self._setting.view.opened(message).decode_error) is not None:
             error = f"{error}: {problem}"
-        failed = message._replace(reconsume_times=message.reconsume_times - 1)
-        if await self._failed.send(failed, error, is_rejected=True):
-            try:
-                await self.leases.acknowledge([message])
-            except PointsmanError as failure:
-                logger.warning("message %s is a dead letter and may become one again: %s", message.message_id, failure)
+        await self.move_to_dead_letters(message, message._replace(reconsume_times=message.reconsume_times - 1), error)
         return True
+
+    async def move_to_dead_letters(self, message: ReceivedMessage, failed: ReceivedMessage, error: str) -> bool:
+        """Move a received message to the dead letters as ``failed``, and finish it; False: no broker accepts it."""
+        if not await self._failed.send(failed, error, is_rejected=True):
+            return False
+        try:
+            await self.leases.acknowledge([message])
+        except PointsmanError as failure:
+            logger.warning("message %s is a dead letter and may become one again: %s", message.message_id, failure)
+        return True
+
+    @property
+    def dead_letters(self) -> int:
+        """Number of messages that became dead letters here."""
+        return self._failed.sent[Destination.DLQ]
 
     # Progress
 
     async def _report_progress(self) -> None:
         while True:
-            await self._clock.sleep(self._options.persist_offset_interval_seconds)
+            await self._clock.sleep(self._setting.persist_offset_interval_seconds)
             await self.commit()
 
     async def commit(self) -> None:
@@ -215,7 +264,7 @@ class LeasingMember:
         for addr, queues in by_master.items():
             try:
                 self._backlogs |= await self._transport.backlogs(
-                    addr, queues, group=self._options.group, timeout_seconds=self._options.request_timeout_seconds
+                    addr, queues, group=self._setting.group, timeout_seconds=self._setting.request_timeout_seconds
                 )
             except PointsmanError as error:
                 failures |= dict.fromkeys(queues, error)
@@ -241,39 +290,44 @@ class LeasingMember:
             error = failures.get(queue)
             if isinstance(error, OffsetResetError):
                 # The offset is only a number for the lag here: what is delivered next is in the broker's group.
-                logger.warning("%s; it has no effect on group %s, which leases messages", error, self._options.group)
+                logger.warning("%s; it has no effect on group %s, which leases messages", error, self._setting.group)
                 self._epochs[queue] = error.epoch
                 del failures[queue]
             elif error is None:
                 self._committed[queue] = offset
         result = next((error.code for error in failures.values()), "ok")
-        self._hook.offsets_committed(group=self._options.group, queues=len(wanted), result=result)
+        self._hook.offsets_committed(group=self._setting.group, queues=len(wanted), result=result)
         return failures
 
     def _note(self, failures: Mapping[MessageQueue, PointsmanError]) -> None:
         now = self._clock.monotonic()
         for queue, error in failures.items():
             if (subject := self._failing.failed(queue, error, now=now)) is not None:
-                logger.warning("the progress of group %s on %s is not known: %s", self._options.group, subject, error)
+                logger.warning("the progress of group %s on %s is not known: %s", self._setting.group, subject, error)
         bad = {queue.broker_key for queue in failures}
         for queue in self.popper.begun:
             for again in self._failing.succeeded(queue, now=now) if queue.broker_key not in bad else ():
-                logger.warning("the progress of group %s on %s is known again", self._options.group, again)
+                logger.warning("the progress of group %s on %s is known again", self._setting.group, again)
 
     # State
 
     def reading(self, is_wanted: Callable[[MessageQueue], bool]) -> ConsumerReading:
         """See :meth:`RunningConsumer.reading`. Every member reads all queues."""
-        counts = self.leases.counts
+        counts, calls, now = self.leases.counts, self._oldest_calls(), self._clock.monotonic()
         return ConsumerReading(
             {
                 queue: QueueReading(
-                    each.next_offset, self._committed.get(queue), counts.get(queue, 0), None, is_waiting=False
+                    each.next_offset,
+                    self._committed.get(queue),
+                    counts.get(queue, 0),
+                    now - calls[queue] if queue in calls else None,
+                    is_waiting=False,
                 )
                 for queue, each in self._backlogs.items()
                 if is_wanted(queue)
             },
-            dead_letters=self._failed.sent[Destination.DLQ],
+            retries=self.retries,
+            dead_letters=self.dead_letters,
         )
 
     def follow_resets(self, is_wanted: Callable[[MessageQueue], bool]) -> None:
@@ -290,15 +344,16 @@ class LeasingMember:
         if errors and len(errors) >= len(masters):
             addr, error = min(errors.items())
             problems = [*problems, f"none of its brokers can be read; {addr}: {error}"]
+        problems = [*problems, *self.popper.refusals]
         return ConsumerHealth(tuple(problems), len(self.popper.begun))
 
     def describe(self) -> dict[str, Any]:
         """Return queues, leases and members as JSON values."""
         counts = Counter(self.leases.counts)
         return {
-            "group": self._options.group,
-            "clientId": self._client_id,
-            "ordered": self._options.ordered,
+            "group": self._setting.group,
+            "clientId": self._setting.client_id,
+            "ordered": self._setting.is_ordered,
             "subscriptions": {topic: each.expression for topic, each in self._subscriptions.items()},
             **(self._coordination.membership.describe() if self._has_joined else {}),
             "queues": [

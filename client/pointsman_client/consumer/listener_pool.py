@@ -13,9 +13,8 @@ from typing import Any
 
 from pointsman.clock import Clock
 from pointsman_client.aio import end_tasks
-from pointsman_client.consumer.failed_messages import FailedMessages
-from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.listener import SUCCEEDED, ListenerCaller, raised
+from pointsman_client.consumer.offered_queue import OfferedQueue, SendsFailed
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.retry_rules import (
@@ -49,7 +48,7 @@ _NOTHING: tuple[Sequence[ReceivedMessage], Sequence[ReceivedMessage]] = ((), ())
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    held: HeldQueue
+    held: OfferedQueue
     messages: Sequence[ReceivedMessage]
     """One, or those of a batch."""
     given: Sequence[ReceivedMessage]
@@ -76,7 +75,7 @@ class ListenerPool:
     def __init__(
         self,
         caller: ListenerCaller,
-        failed: FailedMessages | None,
+        failed: SendsFailed | None,
         *,
         group: str,
         concurrency: int,
@@ -110,8 +109,8 @@ class ListenerPool:
         self._is_measured = type(hook) is not MetricsHook
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
-        self._ring: deque[HeldQueue] = deque()
-        self._in_ring: set[HeldQueue] = set()
+        self._ring: deque[OfferedQueue] = deque()
+        self._in_ring: set[OfferedQueue] = set()
         self._workers: set[asyncio.Task[None]] = set()
         self._is_starting = False
         """Whether another worker is about to be started."""
@@ -119,8 +118,8 @@ class ListenerPool:
         """By their worker."""
         self._running_since: dict[MessageQueue, float] = {}
         """When the oldest running call of each queue began, of calls that were passed to the hook."""
-        self._pausing: set[HeldQueue] = set()
-        self._blocked: dict[HeldQueue, BlockedQueue] = {}
+        self._pausing: set[OfferedQueue] = set()
+        self._blocked: dict[OfferedQueue, BlockedQueue] = {}
         self._owned: set[asyncio.Task[Any]] = set()
         self._send_slots = asyncio.Semaphore(concurrency)
         self._is_closed = False
@@ -166,7 +165,7 @@ class ListenerPool:
         """Start the check for long calls."""
         self._own(self._watch())
 
-    def offer(self, held: HeldQueue) -> None:
+    def offer(self, held: OfferedQueue) -> None:
         """Add a queue that may have messages to hand out."""
         if held not in self._in_ring:
             self._in_ring.add(held)
@@ -242,7 +241,7 @@ class ListenerPool:
                 return _Call(held, taken, given, now)
         return None
 
-    def _next_of(self, held: HeldQueue) -> tuple[Sequence[ReceivedMessage], Sequence[ReceivedMessage]]:
+    def _next_of(self, held: OfferedQueue) -> tuple[Sequence[ReceivedMessage], Sequence[ReceivedMessage]]:
         """Take the messages of the next call; return them, and as the listener gets them."""
         messages = held.process_queue
         if messages is not None and messages.is_dropped:
@@ -252,7 +251,7 @@ class ListenerPool:
             return _NOTHING
         if self._is_ordered and messages.in_flight:
             return _NOTHING
-        if self._needs_lock and not held.lock.is_held(now=self._clock.monotonic()):
+        if self._needs_lock and not held.is_locked(now=self._clock.monotonic()):
             return _NOTHING
         taken: list[ReceivedMessage] = []
         given = taken if self._opened is None else []
@@ -312,7 +311,7 @@ class ListenerPool:
         self.offer(held)
 
     def _suspended(
-        self, held: HeldQueue, messages: Sequence[ReceivedMessage], end: CallEnd
+        self, held: OfferedQueue, messages: Sequence[ReceivedMessage], end: CallEnd
     ) -> Sequence[ReceivedMessage]:
         """Have an ordered queue retry messages in place; return those that have exhausted their attempts."""
         most = self._max_reconsume_times
@@ -324,7 +323,7 @@ class ListenerPool:
             self._pause(held, SUSPEND_SECONDS)
         return [each for each in messages if has_exhausted_attempts(each, max_reconsume_times=most)]
 
-    def _settle_failed(self, held: HeldQueue, message: ReceivedMessage, end: CallEnd) -> None:
+    def _settle_failed(self, held: OfferedQueue, message: ReceivedMessage, end: CallEnd) -> None:
         if not self._is_ordered:
             self._log_failure(message, end)
         if self._failed is None:
@@ -365,7 +364,7 @@ class ListenerPool:
             for held, blocked in sorted(self._blocked.items(), key=lambda each: each[0].queue)
         ]
 
-    def _block(self, held: HeldQueue, message: ReceivedMessage, end: CallEnd) -> None:
+    def _block(self, held: OfferedQueue, message: ReceivedMessage, end: CallEnd) -> None:
         now = self._clock.monotonic()
         blocked = self._blocked.get(held)
         if blocked is None or blocked.queue_offset != message.queue_offset:
@@ -395,7 +394,7 @@ class ListenerPool:
             exc_info=end.exception,
         )
 
-    def _unblock(self, held: HeldQueue) -> None:
+    def _unblock(self, held: OfferedQueue) -> None:
         blocked = self._blocked.pop(held, None)
         if blocked is None:
             return
@@ -412,7 +411,7 @@ class ListenerPool:
 
     # Failed messages that are sent back
 
-    async def _send_back(self, failed: FailedMessages, held: HeldQueue, message: ReceivedMessage, end: CallEnd) -> None:
+    async def _send_back(self, failed: SendsFailed, held: OfferedQueue, message: ReceivedMessage, end: CallEnd) -> None:
         async with self._send_slots:
             if held.is_released:
                 self._unblock(held)
@@ -433,7 +432,7 @@ class ListenerPool:
     def _seconds_until(self, due_at: datetime) -> float:
         return (due_at - self._clock.utc_now()).total_seconds()
 
-    def _pause(self, held: HeldQueue, seconds: float) -> None:
+    def _pause(self, held: OfferedQueue, seconds: float) -> None:
         """Hand out no message of a queue for this time. Then it is checked, and may pause again."""
 
         async def pause() -> None:

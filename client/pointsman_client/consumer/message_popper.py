@@ -14,6 +14,7 @@ from pointsman_client.aio import end_tasks
 from pointsman_client.consumer.queue_reader import SLACK_SECONDS
 from pointsman_client.consumer.readable_queues import ReadableQueues
 from pointsman_client.consumer.start_offset import StartOffsets
+from pointsman_client.consumer.stated_modes import StatedModes
 from pointsman_client.core.lease import LeasedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.read_choice import SKIP_SECONDS, QueueFailures
@@ -28,6 +29,8 @@ MAX_WAIT_SECONDS = 15.0
 """Longest wait at brokers; then the routes are read again."""
 NO_BROKER_SECONDS = 1.0
 """Pause while no broker can be read, and before a broker is read again that is up and refused a request."""
+REFUSED_SECONDS = 5.0
+"""Pause before a topic is read again from a broker where the group may not lease messages."""
 END_SECONDS = 0.5
 
 ResultT = TypeVar("ResultT")
@@ -61,10 +64,12 @@ class MessagePopper:
         group: str,
         subscriptions: Mapping[str, Subscription],
         is_ordered: bool,
+        modes: StatedModes | None,
         timeout_seconds: float,
         clock: Clock,
         hook: MetricsHook,
     ) -> None:
+        self._modes = modes
         self._transport = transport
         self._ends_in_time: bool = getattr(transport, "ends_in_time", False)
         self._starts = starts
@@ -79,6 +84,8 @@ class MessagePopper:
         self._turn = 0
         self._failures = QueueFailures()
         self._skipped_until: dict[str, float] = {}
+        self._refused: dict[tuple[str, str], tuple[GroupModeError, float]] = {}
+        """By topic and address: why the group may not lease messages there, and until when it is not read."""
         self._begun: dict[MessageQueue, None] = {}
         self._stopping: asyncio.Event = asyncio.Event()
         self.restarted: set[MessageQueue] = set()
@@ -90,6 +97,19 @@ class MessagePopper:
     def begun(self) -> Sequence[MessageQueue]:
         """The queues from which this consumer has read."""
         return tuple(self._begun)
+
+    @property
+    def refusals(self) -> Sequence[str]:
+        """Why the group may not lease messages of subscribed topics, each in a sentence."""
+        return sorted({str(error) for error in self._refusals()})
+
+    def raise_refusal(self) -> None:
+        """Raise GroupModeError if the group may not lease the messages of a subscribed topic."""
+        for error in self._refusals():
+            raise error.with_traceback(None)
+
+    def _refusals(self) -> Sequence[GroupModeError]:
+        return [error for (topic, _), (error, _) in self._refused.items() if topic in self._subscriptions]
 
     def stop(self) -> None:
         """End all waits."""
@@ -108,7 +128,7 @@ class MessagePopper:
         return broker.master.addr
 
     async def pop(self, most: int, *, invisible_seconds: float) -> list[LeasedMessage]:
-        """Pop up to ``most`` messages that are available now. Raises GroupModeError."""
+        """Pop up to ``most`` messages that are available now."""
         messages: list[LeasedMessage] = []
         sources = await self._sources()
         self._turn += 1
@@ -152,7 +172,9 @@ class MessagePopper:
                 except BrokerUnreachableError as error:
                     self._note_failure(queue, error)
                     continue
-                if self._skipped_until.get(addr, now) <= now and topic in self._subscriptions:
+                _, refused_until = self._refused.get((topic, addr), (None, now))
+                skipped_until = max(refused_until, self._skipped_until.get(addr, now))
+                if skipped_until <= now and topic in self._subscriptions:
                     by_broker.setdefault((topic, addr), []).append(queue)
         sources = deque(
             _Source(self._subscriptions[topic], addr, _rotated(queues, self._turn))
@@ -163,14 +185,18 @@ class MessagePopper:
 
     async def _pop_from(self, source: _Source, most: int, *, invisible_seconds: float) -> PoppedMessages:
         began_at = self._clock.monotonic()
+        topic = source.subscription.topic
         try:
+            if self._modes is not None:
+                await self._modes.check(source.addr, topic)
             popped = await self._pop_once(source, most, invisible_seconds)
             for queue in popped.without_group:
                 await self._begin(source.addr, queue)
             if popped.without_group and not popped.messages:
                 popped = await self._pop_once(source, most, invisible_seconds)
-        except GroupModeError:
-            raise
+        except GroupModeError as error:
+            self._note_refusal(source, error)
+            return PoppedMessages()
         except PointsmanError as error:
             self._hook.pull_failed(group=self._group, queue=source.queues[0], code=error.code)
             self._note_failure(source.queues[0], error, addr=source.addr)
@@ -274,8 +300,16 @@ class MessagePopper:
         if subject is not None:
             logger.warning("group %s cannot receive from %s: %s", self._group, subject, error)
 
+    def _note_refusal(self, source: _Source, error: GroupModeError) -> None:
+        key = source.subscription.topic, source.addr
+        if key not in self._refused:
+            logger.warning("%s", error)
+        self._refused[key] = error, self._clock.monotonic() + REFUSED_SECONDS
+
     def _note_success(self, source: _Source) -> None:
         queue = source.queues[0]
+        if self._refused.pop((source.subscription.topic, source.addr), None) is not None:
+            logger.warning("group %s may lease messages of topic %s now", self._group, source.subscription.topic)
         self._skipped_until.pop(source.addr, None)
         self.errors.pop(source.addr, None)
         self.errors.pop(f"{queue.cluster}/{queue.broker_name}", None)

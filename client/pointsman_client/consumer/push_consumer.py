@@ -11,19 +11,23 @@ from typing import Any, Self
 from pointsman.group_topics import retry_topic
 from pointsman_client.aio import Closing
 from pointsman_client.client import NameServerClient
-from pointsman_client.consumer.consumer_assembly import make_group_consumer
+from pointsman_client.consumer.consumer_assembly import make_group_consumer, make_leasing_member
 from pointsman_client.consumer.consumer_identity import ConsumerIdentity
 from pointsman_client.consumer.consumer_options import PushConsumerOptions
 from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
-from pointsman_client.consumer.held_queue import HeldQueue
+from pointsman_client.consumer.leasing_member import LeasingSetting
 from pointsman_client.consumer.listener import ListenerCaller, TracedCaller, of_decoded
 from pointsman_client.consumer.listener_pool import ListenerPool
+from pointsman_client.consumer.offered_queue import OfferedQueue, SendsFailed
+from pointsman_client.consumer.popped_feed import PoppedFeed
 from pointsman_client.core.allocation import Averagely
 from pointsman_client.core.consumer_health import NOT_STARTED, ConsumerHealth
+from pointsman_client.core.lease import ConsumeMode
+from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.rebalance import MessageModel
-from pointsman_client.core.retry_rules import MAX_RECONSUME_TIMES
+from pointsman_client.core.retry_rules import MAX_RECONSUME_TIMES, CallEnd
 from pointsman_client.ownership import Resources
 
 
@@ -44,6 +48,9 @@ class PushConsumer:
     delivered again. DEAD_LETTER, or raising :class:`Reject`, moves it to the dead letters. Delivery is at
     least once, so a message may also be delivered again after a success. ``batch_listener`` in place of ``listener``
     gets several messages of a queue at a time, and its result is that of each.
+
+    With ``consume_mode=ConsumeMode.POP`` no queues are assigned: any member gets any message, with a lease that is
+    renewed until its listener has ended, as in a :class:`~pointsman_client.SimpleConsumer`.
 
     The constructor opens no connection. One consumer belongs to one event loop.
     """
@@ -75,8 +82,12 @@ class PushConsumer:
             strategy=options.strategy or Averagely(),
         )
         self._pool: ListenerPool | None = None
-        self._core: GroupConsumer | None = None
+        self._core: GroupConsumer | PoppedFeed | None = None
         self._closing = Closing()
+
+    @property
+    def _is_popping(self) -> bool:
+        return self._options.consume_mode is ConsumeMode.POP
 
     # Life cycle
 
@@ -86,14 +97,8 @@ class PushConsumer:
         if self._core is None:
             async with AsyncExitStack() as undo:
                 undo.push_async_callback(self.close)
-                self._pool = self._make_pool()
-                self._core = make_group_consumer(
-                    self._setting,
-                    self._identity,
-                    self._resources,
-                    offer=self._offer,
-                    pool=self._pool,
-                )
+                self._core = self._make_popping() if self._is_popping else self._make_pulling()
+                assert self._pool is not None  # noqa: S101  # made with it
                 self._pool.start()
                 await self._core.start()
                 undo.pop_all()
@@ -155,7 +160,8 @@ class PushConsumer:
         """Return what keeps this consumer from its work now, for readiness probes.
 
         Problems are a group or client id without queues, listener calls of more than 60 s, ordered queues that a
-        failing message blocks, and brokers when none of the queues can be read.
+        failing message blocks, and brokers when none of the queues can be read. With POP also topics of which the group
+        may not lease the messages.
         """
         if self._core is None or self._pool is None:
             return NOT_STARTED
@@ -174,14 +180,12 @@ class PushConsumer:
             "blocked": self._pool.describe_blocked(),
         }
 
-    def _offer(self, held: HeldQueue) -> None:
+    def _offer(self, held: OfferedQueue) -> None:
         if self._pool is not None:
             self._pool.offer(held)
 
-    def _make_pool(self) -> ListenerPool:
-        resources = self._resources
-        setting, view = self._setting, resources.view
-        is_clustering = setting.model is MessageModel.CLUSTERING
+    def _make_pulling(self) -> GroupConsumer:
+        setting, resources = self._setting, self._resources
         times = self._options.max_reconsume_times
         failed = FailedMessages(
             resources.transport,
@@ -192,9 +196,68 @@ class PushConsumer:
             timeout_seconds=self._options.send_back_timeout_seconds,
             clock=resources.clock,
             hook=resources.metrics_hook,
-            on_dead_letter=view.opening(self._options.on_dead_letter),
+            on_dead_letter=resources.view.opening(self._options.on_dead_letter),
         )
-        options, hook = self._options, self._options.tracing_hook
+        is_clustering = setting.model is MessageModel.CLUSTERING
+        self._pool = self._make_pool(failed if is_clustering else None, needs_lock=setting.is_ordered and is_clustering)
+        return make_group_consumer(setting, self._identity, resources, offer=self._offer, pool=self._pool)
+
+    def _make_popping(self) -> PoppedFeed:
+        options, resources = self._options, self._resources
+        pool: ListenerPool | None = None
+
+        async def call_once(message: ReceivedMessage) -> CallEnd:
+            assert pool is not None  # noqa: S101  # made below
+            return await pool.call_once(message)
+
+        setting = LeasingSetting(
+            group=options.group,
+            client_id=self.client_id,
+            is_ordered=options.ordered,
+            consume_from=options.consume_from,
+            consume_timestamp=options.consume_timestamp,
+            request_timeout_seconds=options.pull_timeout_seconds,
+            send_back_timeout_seconds=options.send_back_timeout_seconds,
+            persist_offset_interval_seconds=options.persist_offset_interval_seconds,
+            # Until the listener has ended, which consume_timeout_seconds limits.
+            max_renew_seconds=math.inf,
+            # By failed calls: a message may be delivered again without one, when a member is closed.
+            max_reconsume_times=None,
+            on_dead_letter=options.on_dead_letter,
+            raises_refusals=False,
+            view=resources.view,
+        )
+        member = make_leasing_member(
+            setting,
+            options,
+            self._identity,
+            resources,
+            call_listener=call_once,
+            oldest_calls=lambda: {} if pool is None else pool.oldest_calls(),
+            follows_modes=True,
+        )
+        batch_size = options.consume_message_batch_max_size if options.batch_listener else 1
+        times = None if options.ordered else MAX_RECONSUME_TIMES
+        feed = PoppedFeed(
+            member,
+            self._identity.subscriptions,
+            group=options.group,
+            is_ordered=options.ordered,
+            offer=self._offer,
+            batch_size=options.pull_batch_size,
+            wait_seconds=options.pull_wait_seconds,
+            invisible_seconds=options.invisible_seconds,
+            threshold=options.pop_threshold,
+            most_in_calls=options.consume_concurrency * batch_size,
+            max_reconsume_times=times if options.max_reconsume_times is None else options.max_reconsume_times,
+            clock=resources.clock,
+            hook=resources.metrics_hook,
+        )
+        pool = self._pool = self._make_pool(feed, needs_lock=False)
+        return feed
+
+    def _make_pool(self, failed: SendsFailed | None, *, needs_lock: bool) -> ListenerPool:
+        options, hook, resources = self._options, self._options.tracing_hook, self._resources
         listener, threads = options.batch_listener or options.listener, options.consume_concurrency
         assert listener is not None  # noqa: S101  # checked by the options
         if options.serializer is not None:
@@ -202,16 +265,16 @@ class PushConsumer:
         return ListenerPool(
             ListenerCaller(listener, threads=threads)
             if hook is None
-            else TracedCaller(listener, threads=threads, group=setting.group, tracing_hook=hook),
-            failed if is_clustering else None,
-            group=setting.group,
-            concurrency=self._options.consume_concurrency,
-            is_ordered=setting.is_ordered,
-            opened=view.opened if view.opens else None,
+            else TracedCaller(listener, threads=threads, group=options.group, tracing_hook=hook),
+            failed,
+            group=options.group,
+            concurrency=options.consume_concurrency,
+            is_ordered=options.ordered,
+            opened=resources.view.opened if resources.view.opens else None,
             batch_size=None if options.batch_listener is None else options.consume_message_batch_max_size,
-            needs_lock=setting.is_ordered and is_clustering,
-            max_reconsume_times=times,
-            consume_timeout_seconds=self._options.consume_timeout_seconds,
+            needs_lock=needs_lock,
+            max_reconsume_times=options.max_reconsume_times,
+            consume_timeout_seconds=options.consume_timeout_seconds,
             clock=resources.clock,
             hook=resources.metrics_hook,
         )

@@ -6,24 +6,20 @@ import logging
 from collections import deque
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from pointsman_client.aio import Closing
 from pointsman_client.client import NameServerClient
-from pointsman_client.consumer.consumer_identity import ConsumerIdentity, check_sql
+from pointsman_client.consumer.consumer_assembly import make_leasing_member
+from pointsman_client.consumer.consumer_identity import ConsumerIdentity
 from pointsman_client.consumer.consumer_options import MAX_BATCH, SimpleConsumerOptions, check_invisible_seconds
-from pointsman_client.consumer.leasing_member import LeasingMember
-from pointsman_client.consumer.message_popper import LeasingTransport
-from pointsman_client.core.allocation import Averagely
+from pointsman_client.consumer.leasing_member import LeasingMember, LeasingSetting
 from pointsman_client.core.checks import check_number, check_seconds
 from pointsman_client.core.consumer_health import NOT_STARTED, ConsumerHealth
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.option_fields import takes_options
-from pointsman_client.core.rebalance import MessageModel
-from pointsman_client.errors import ClientNotStartedError, InvalidOptionError, PointsmanError
+from pointsman_client.errors import ClientNotStartedError, PointsmanError
 from pointsman_client.ownership import Resources
-from pointsman_client.ports.coordination import CoordinationRequest
-from pointsman_client.ports.leases import LeasesMessages
 
 ITERATION_WAIT_SECONDS = 15.0
 
@@ -81,44 +77,23 @@ class SimpleConsumer:
         return self
 
     def _make_member(self) -> LeasingMember:
-        options, resources = self._options, self._resources
-        if not isinstance(resources.transport, LeasesMessages):
-            problem = "cannot lease messages (LeasesMessages), so it is not for SimpleConsumer"
-            raise InvalidOptionError("transport", type(resources.transport).__name__, problem)
-        check_sql(self._identity.subscriptions.values(), resources.transport)
-        make = options.make_coordination or resources.make_coordination
-        coordination = make(
-            CoordinationRequest(
-                routes=resources.client,
-                name_servers=lambda: resources.client.name_servers,
-                group=options.group,
-                client_id=self.client_id,
-                message_model=MessageModel.CLUSTERING,
-                is_ordered=options.ordered,
-                strategy=Averagely(),
-                retries=False,
-                consume_from=options.consume_from,
-                subscriptions=lambda: {topic: each.expression for topic, each in self._identity.subscriptions.items()},
-                on_change=lambda: None,
-                on_joined=lambda: None,
-                consumer=lambda: self._member,
-                call_listener=None,
-                own_offsets=None,
-                clock=resources.clock,
-                rng=resources.rng,
-                leases=True,
-            )
+        options = self._options
+        setting = LeasingSetting(
+            group=options.group,
+            client_id=self.client_id,
+            is_ordered=options.ordered,
+            consume_from=options.consume_from,
+            consume_timestamp=options.consume_timestamp,
+            request_timeout_seconds=options.request_timeout_seconds,
+            send_back_timeout_seconds=options.send_back_timeout_seconds,
+            persist_offset_interval_seconds=options.persist_offset_interval_seconds,
+            max_renew_seconds=options.max_renew_seconds if options.renew else None,
+            max_reconsume_times=options.max_reconsume_times,
+            on_dead_letter=options.on_dead_letter,
+            raises_refusals=True,
+            view=self._resources.view,
         )
-        return LeasingMember(
-            options,
-            self.client_id,
-            resources.client,
-            cast("LeasingTransport", resources.transport),
-            coordination,
-            self._identity.subscriptions,
-            clock=resources.clock,
-            hook=resources.metrics_hook,
-        )
+        return make_leasing_member(setting, options, self._identity, self._resources)
 
     async def close(self) -> None:
         """Leave the group; takes at most ``close_timeout_seconds``. Receives and iterations end.

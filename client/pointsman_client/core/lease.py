@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
+
+
+class ConsumeMode(StrEnum):
+    """How a push consumer gets its messages (RocketMQ ``MessageRequestMode``)."""
+
+    PULL = "PULL"
+    """A queue is assigned to one member, which stores how far it is."""
+    POP = "POP"
+    """No queues are assigned: a message is leased to any member, which acknowledges it."""
+
 
 MIN_INVISIBLE_SECONDS = 10.0
 """Shortest lease that a consumer may request, as with RocketMQ's ``SimpleConsumer``."""

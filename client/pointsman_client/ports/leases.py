@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from pointsman_client.core.lease import GroupBacklog, Lease, LeasedMessage
+from pointsman_client.core.lease import ConsumeMode, GroupBacklog, Lease, LeasedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.ports.transport import Reader
 
@@ -98,4 +98,18 @@ class LeasesMessages(Protocol):
         self, addr: str, queues: Collection[MessageQueue], *, group: str, timeout_seconds: float
     ) -> Mapping[MessageQueue, GroupBacklog]:
         """Return how far a group is, for queues that it has begun with leases."""
+        ...
+
+
+@runtime_checkable
+class StatesConsumeMode(Protocol):
+    """A transport whose brokers state how the push consumers of a group are to consume a topic."""
+
+    async def consume_mode(
+        self, addr: str, topic: str, *, group: str, client_id: str, timeout_seconds: float
+    ) -> ConsumeMode | None:
+        """Return the mode at a broker, whatever the members do; None: the broker does not know the topic yet.
+
+        Raises as the methods of :class:`LeasesMessages`; GroupModeError if the broker is too old to lease messages.
+        """
         ...

@@ -10,7 +10,7 @@ from typing import Any
 
 from pointsman.clock import Clock
 from pointsman_client.aio import done_within, end_tasks, start_task
-from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.transactions import HalfMessage, TransactionState
 from pointsman_client.errors import PointsmanError
 from pointsman_client.listener_threads import ListenerThreads, is_plain
@@ -40,10 +40,10 @@ class TransactionChecks:
         *,
         concurrency: int,
         timeout_seconds: float,
-        on_end: Callable[[str, TransactionState], None],
+        on_end: Callable[[HalfMessage, TransactionState, Message | None], None],
         clock: Clock,
     ) -> None:
-        """``on_end``: called with topic and state of each transaction that a check ended."""
+        """``on_end``: called with each transaction that a check ended, its state, and its message if that was read."""
         self._check = check
         self._is_plain = is_plain(check)
         self._threads: ListenerThreads[Any] = ListenerThreads(concurrency)
@@ -103,14 +103,20 @@ class TransactionChecks:
         self._threads.close()
 
     async def _answer(self, key: tuple[str, str], read: ReadMessage, group: ProducerGroup) -> None:
+        found: list[ReceivedMessage] = []
+
+        def read_once() -> ReceivedMessage:
+            found.append(read())
+            return found[0]
+
         try:
             async with self._slots:
-                state = await self._state(key, read)
+                state = await self._state(key, read_once)
             half = self._asked[key]
             if state is not TransactionState.UNKNOWN:
                 await group.end(half, state, is_checked=True, timeout_seconds=self._timeout_seconds)
                 self.settled(half)
-            self._on_end(half.topic, state)
+            self._on_end(half, state, found[0].message if found else None)
         except PointsmanError as error:
             logger.warning("the end of the transaction of message %s was not accepted: %s", key[1], error)
         finally:

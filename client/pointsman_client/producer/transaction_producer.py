@@ -31,6 +31,7 @@ from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import ProducerOptions
 from pointsman_client.producer.transaction import Transaction
 from pointsman_client.producer.transaction_checks import CheckTransaction, TransactionChecks
+from pointsman_client.tracing_hook import TracesTransactions
 
 UNCONFIRMED = "UNCONFIRMED"
 """State passed to the metrics hook when the broker did not confirm an end; it asks a producer of the group then."""
@@ -125,7 +126,7 @@ class TransactionProducer(Producer):
         """
         return Transaction(
             begin=lambda: self._begin_transaction(message, timeout_seconds),
-            end=lambda half, state: self._end_transaction(half, state, timeout_seconds),
+            end=lambda half, state: self._end_transaction(half, state, message, timeout_seconds),
         )
 
     async def _join(self) -> None:
@@ -140,7 +141,7 @@ class TransactionProducer(Producer):
             options.check,
             concurrency=options.check_concurrency,
             timeout_seconds=options.check_timeout_seconds,
-            on_end=partial(self._count_end, is_checked=True),
+            on_end=partial(self._note_end, is_checked=True),
             clock=self._clock,
         )
         address = local_address(parts_of(client).first_addr)
@@ -177,7 +178,7 @@ class TransactionProducer(Producer):
         assert half is not None  # noqa: S101  # of a transport with transactions
         if result.status is not SendStatus.SEND_OK:
             # As RocketMQ: the local work does not begin.
-            await self._end_transaction(half, TransactionState.ROLLBACK, timeout_seconds)
+            await self._end_transaction(half, TransactionState.ROLLBACK, message, timeout_seconds)
             queue = result.queue
             error = BrokerRefusedError(
                 half.addr, ResponseCode.SYSTEM_ERROR, f"{result.status}: the transaction was rolled back"
@@ -201,13 +202,15 @@ class TransactionProducer(Producer):
         (outgoing,) = self._outgoing([message])
         return outgoing._replace(internal_properties=half_properties(self._group_options.producer_group))
 
-    async def _end_transaction(self, half: HalfMessage, state: TransactionState, timeout_seconds: float | None) -> bool:
+    async def _end_transaction(
+        self, half: HalfMessage, state: TransactionState, message: Message, timeout_seconds: float | None
+    ) -> bool:
         """End a transaction; return whether the broker confirmed it."""
         assert self._checks is not None  # noqa: S101  # the transaction began
         checks, half = self._checks, self._checks.ended(half)
         assert self._group is not None  # noqa: S101  # the transaction began
         if state is TransactionState.UNKNOWN:
-            self._count_end(half.topic, state, is_checked=False)
+            self._note_end(half, state, message, is_checked=False)
             return False
         seconds = self._options.send_msg_timeout_seconds if timeout_seconds is None else timeout_seconds
         try:
@@ -222,8 +225,16 @@ class TransactionProducer(Producer):
             self._count_end(half.topic, UNCONFIRMED, is_checked=False)
             return False
         checks.settled(half)
-        self._count_end(half.topic, state, is_checked=False)
+        self._note_end(half, state, message, is_checked=False)
         return True
+
+    def _note_end(
+        self, half: HalfMessage, state: TransactionState, message: Message | None, *, is_checked: bool
+    ) -> None:
+        self._count_end(half.topic, state, is_checked=is_checked)
+        tracing, group = self._options.tracing_hook, self._group_options.producer_group
+        if isinstance(tracing, TracesTransactions):
+            tracing.transaction_ended(half, state, message=message, group=group, is_checked=is_checked)
 
     def _count_end(self, topic: str, state: str, *, is_checked: bool) -> None:
         self._resources.metrics_hook.transaction_ended(topic=topic, state=state, is_checked=is_checked)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pointsman.rocketmq.codes import BrokerRequestCode, BrokerResponseCode
 from pointsman.rocketmq.frames import compact
 from pointsman_client.aio import deadline_in
-from pointsman_client.core.lease import GroupBacklog, Lease
+from pointsman_client.core.lease import ConsumeMode, GroupBacklog, Lease
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import GroupModeError
 from pointsman_client.ports.leases import PoppedMessages
@@ -25,9 +25,11 @@ from pointsman_client.rocketmq.popping import (
     VERSION_WITH_POP,
     batch_body,
     lease_fields,
+    mode_query,
     notification_fields,
     pop_fields,
     read_changed,
+    read_mode,
     read_popped,
 )
 from pointsman_client.rocketmq.pulling import number
@@ -153,6 +155,16 @@ class BrokerLeases:
         """See :meth:`LeasesMessages.backlogs`. How many messages of a queue are leased is not known."""
         return await self._backlogs(addr, queues, group, deadline_in(timeout_seconds))
 
+    async def consume_mode(
+        self, addr: str, topic: str, *, group: str, client_id: str, timeout_seconds: float
+    ) -> ConsumeMode | None:
+        """See :meth:`StatesConsumeMode.consume_mode`."""
+        query = mode_query(topic, group=group, client_id=client_id)
+        deadline, link = deadline_in(timeout_seconds), self._link_of(addr)
+        command, body = await link.exchange(BrokerRequestCode.QUERY_ASSIGNMENT, {}, query, deadline, is_read=True)
+        self._refuse_old(addr, group, topic)
+        return read_mode(addr, command, body)
+
     async def _backlogs(
         self, addr: str, queues: Collection[MessageQueue], group: str, deadline: float
     ) -> dict[MessageQueue, GroupBacklog]:
@@ -172,7 +184,8 @@ class BrokerLeases:
     def _refuse_old(self, addr: str, group: str, topic: str) -> None:
         version = self._link_of(addr).version
         if version < VERSION_WITH_POP:
-            problem = f"broker {addr} is older than RocketMQ 5.0 and has no POP; use PushConsumer or PullConsumer"
+            instead = "use PushConsumer with ConsumeMode.PULL, or PullConsumer"
+            problem = f"broker {addr} is older than RocketMQ 5.0 and has no POP; {instead}"
             raise GroupModeError(group, topic, problem)
 
     async def _for_each(

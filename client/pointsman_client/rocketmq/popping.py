@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pointsman.group_topics import retry_topic, without_pop_retry
+from pointsman.rocketmq.bodies import BadBodyError, read_object
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
-from pointsman.rocketmq.frames import Command
-from pointsman_client.core.lease import Lease, LeasedMessage
+from pointsman.rocketmq.frames import Command, compact
+from pointsman_client.core.lease import ConsumeMode, Lease, LeasedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.subscription import expression_type
 from pointsman_client.errors import BrokerRefusedError, UnreadableMessageError
@@ -192,6 +193,35 @@ def read_changed(addr: str, lease: Lease, command: Command) -> Lease:
         first_offset=before.queue_offset, popped_ms=popped, invisible_ms=invisible, revive_queue_id=revive
     )
     return lease._replace(receipt=after.text)
+
+
+def mode_query(topic: str, *, group: str, client_id: str) -> bytes:
+    """Return the body of a query of the queues that a member gets, and in which mode it is to read them.
+
+    As of a broadcasting member: for that the broker needs no heartbeat of it before.
+    """
+    return compact(
+        {
+            "topic": topic,
+            "consumerGroup": group,
+            "clientId": client_id,
+            "strategyName": "AVG",
+            "messageModel": "BROADCASTING",
+        }
+    )
+
+
+def read_mode(addr: str, command: Command, body: bytes) -> ConsumeMode | None:
+    """Return the mode; None: the broker knows no queue of the topic yet. Raises BrokerRefusedError."""
+    if command.code != Code.SUCCESS:
+        raise refused(addr, command)
+    try:
+        assigned = read_object(body).get("messageQueueAssignments")
+    except BadBodyError as error:
+        raise BrokerRefusedError(addr, Code.SYSTEM_ERROR, f"assignment of queues: {error}") from error
+    modes = {each.get("mode") for each in assigned if isinstance(each, dict)} if isinstance(assigned, list) else set()
+    # Fastjson leaves out what is not set, which means PULL.
+    return None if not modes else ConsumeMode.POP if modes == {"POP"} else ConsumeMode.PULL
 
 
 def _kind_of(stored_topic: str, group: str) -> str:

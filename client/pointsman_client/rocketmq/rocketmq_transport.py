@@ -11,7 +11,7 @@ from typing import TypeVar
 from pointsman.clock import Clock, SystemClock
 from pointsman.rocketmq.codes import BrokerRequestCode, BrokerResponseCode
 from pointsman_client.aio import deadline_in
-from pointsman_client.core.lease import GroupBacklog, Lease
+from pointsman_client.core.lease import ConsumeMode, GroupBacklog, Lease
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
@@ -74,9 +74,10 @@ class RocketmqTransport:
 
     Implements ``Transport``, ``SendsBack``, ``SendsOneWay``, ``ChecksMessages``, ``CreatesTopics``,
     ``CoordinatesGroups``, ``HasTransactions``, ``HasRequests``, ``FiltersBySql``, ``RecallsMessages`` and, with brokers
-    5.0 or later, ``LeasesMessages``. Each broker has one connection, opened when it is first used. A receipt has no
-    offset for a delayed message: the broker puts it into an internal topic first. A batch cannot contain delayed
-    messages. Properties that RocketMQ uses itself, such as ``DELAY``, cannot be sent and are not in received messages.
+    5.0 or later, ``LeasesMessages`` and ``StatesConsumeMode``. Each broker has one connection, opened when it is first
+    used. A receipt has no offset for a delayed message: the broker puts it into an internal topic first. A batch cannot
+    contain delayed messages. Properties that RocketMQ uses itself, such as ``DELAY``, cannot be sent and are not in
+    received messages.
     """
 
     ends_in_time = True
@@ -344,6 +345,14 @@ class RocketmqTransport:
     ) -> Mapping[MessageQueue, GroupBacklog]:
         """See :meth:`LeasesMessages.backlogs`."""
         return await self._leases.backlogs(addr, queues, group=group, timeout_seconds=timeout_seconds)
+
+    async def consume_mode(
+        self, addr: str, topic: str, *, group: str, client_id: str, timeout_seconds: float
+    ) -> ConsumeMode | None:
+        """See :meth:`StatesConsumeMode.consume_mode` (QUERY_ASSIGNMENT)."""
+        return await self._leases.consume_mode(
+            addr, topic, group=group, client_id=client_id, timeout_seconds=timeout_seconds
+        )
 
     async def send_back(
         self,

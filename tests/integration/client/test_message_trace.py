@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,8 +12,18 @@ from typing import Any
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman_client import Message, MessageQueue, OutgoingMessage, Producer, Reader, ReceivedMessage
+from pointsman_client import (
+    Message,
+    MessageQueue,
+    OutgoingMessage,
+    Producer,
+    Reader,
+    ReceivedMessage,
+    TransactionProducer,
+    TransactionState,
+)
 from pointsman_client import message_trace as module
+from pointsman_client.core.transactions import HalfMessage
 from pointsman_client.memory import MemoryTransport
 from pointsman_client.message_trace import TRACE_TOPIC, MessageTrace
 from pointsman_client.tracing_hook import NoteEnd
@@ -100,6 +111,51 @@ async def test_a_listener_call_is_two_records(traced: Traced) -> None:
     assert after == ["SubAfter", request_id, "id-1", "250", "true", "4711 a", "0", str(began_at + 250), "billing"]
 
 
+async def test_a_message_that_a_pull_consumer_returns_is_a_call_that_succeeded(traced: Traced) -> None:
+    async with traced.producer() as sender:
+        MessageTrace(sender, clock=traced.clock).received([RECEIVED, RECEIVED], group="billing", seconds=3.0)
+        records = await traced.records()
+    now = str(round(traced.clock.utc_now().timestamp() * 1000))
+    assert [record[0] for record in records] == ["SubBefore", "SubAfter"] * 2
+    assert records[0] == ["SubBefore", now, "DefaultRegion", "billing", records[0][4], "id-1", "2", "4711 a"]
+    assert records[1] == ["SubAfter", records[0][4], "id-1", "0", "true", "4711 a", "0", now, "billing"]
+    assert records[0][4] != records[2][4]
+
+
+async def test_the_end_of_a_transaction_is_a_record(traced: Traced) -> None:
+    state = TransactionState.COMMIT
+
+    async def check(_: ReceivedMessage) -> TransactionState:
+        return state
+
+    async with traced.producer() as sender:
+        trace = MessageTrace(sender, clock=traced.clock)
+        settings: dict[str, Any] = {"transport": traced.transport, "clock": traced.clock, "tracing_hook": trace}
+        async with TransactionProducer(
+            traced.routes, producer_group="shop", topics=["orders"], check=check, **settings
+        ) as producer:
+            async with producer.transaction(PAID) as committed:
+                pass
+            async with producer.transaction(PAID) as rolled_back:
+                rolled_back.state = TransactionState.ROLLBACK
+            with contextlib.suppress(ValueError):
+                async with producer.transaction(PAID) as unknown:
+                    raise ValueError
+            ends = [each for each in await traced.records(4) if each[0] == "EndTransaction"]
+            # The broker asks about the last one.
+            for _ in range(70):
+                await traced.clock.advance(1)
+            checked = (await traced.records(5))[-1]
+    half = committed.result.half
+    assert half is not None
+    now = ends[0][1]
+    head = ["EndTransaction", now, "DefaultRegion", "shop", "orders", committed.result.message_id, "paid", "4711 a"]
+    assert ends[0] == [*head, ADDR, "2", half.transaction_id, "COMMIT_MESSAGE", "false"]
+    assert [each[11] for each in ends] == ["COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"]
+    assert checked[5:9] == [unknown.result.message_id, "paid", "4711 a", ADDR]
+    assert checked[11:] == ["COMMIT_MESSAGE", "true"]
+
+
 @pytest.mark.parametrize(("outcome", "code"), [("timeout", "1"), ("raised", "2"), ("later", "4"), ("rejected", "4")])
 async def test_a_call_that_fails_has_its_reason(traced: Traced, outcome: str, code: str) -> None:
     async with traced.producer() as sender:
@@ -185,6 +241,9 @@ async def test_another_hook_is_called_beside_it(traced: Traced) -> None:
         def received(self, messages: Sequence[ReceivedMessage], *, group: str, seconds: float) -> None:
             self.calls.append((len(messages), group, seconds))
 
+        def transaction_ended(self, _half: HalfMessage, state: TransactionState, **_: object) -> None:
+            self.calls.append(state)
+
     other = Other()
     async with traced.producer() as sender:
         trace = MessageTrace(sender, beside=other, clock=traced.clock)
@@ -193,6 +252,8 @@ async def test_another_hook_is_called_beside_it(traced: Traced) -> None:
         with trace.processing(RECEIVED, group="billing") as note_end:
             note_end("later", "not yet", None)
         trace.received([RECEIVED], group="billing", seconds=0.5)
+        half = HalfMessage(ADDR, "orders", "id-1", 0, 0, "t-1")
+        trace.transaction_ended(half, TransactionState.COMMIT, message=None, group="shop", is_checked=True)
         records = await traced.records(2)
     assert records[0][5] == "changed"
-    assert other.calls == ["SEND_OK", ("id-1", "billing"), ("later", "not yet"), (1, "billing", 0.5)]
+    assert other.calls == ["SEND_OK", ("id-1", "billing"), ("later", "not yet"), (1, "billing", 0.5), "COMMIT"]

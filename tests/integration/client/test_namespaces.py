@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from pointsman_client import (
+    ConsumeMode,
     ConsumeResult,
     Fallback,
     InvalidMessageError,
@@ -152,6 +153,18 @@ async def test_a_push_consumer_gets_short_names_and_sends_failed_messages_to_the
     assert (letter.topic, letter.body) == ("SHOP%orders", b"4711")
     await shop.clock.advance(6)
     assert shop.group.offsets[FULL[1]] == 1
+
+
+async def test_a_push_consumer_that_leases_messages_gets_short_names_and_finishes_them(shop: Setup) -> None:
+    seen: list[ReceivedMessage] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(message)
+
+    await shop.join("x", listener, namespace="SHOP", consume_mode=ConsumeMode.POP)
+    await shop.brokers.put(FULL[0], numbers(3))
+    await shop.until(lambda: len(seen) == 3 and shop.hook.acknowledged_messages["ok"] == 3)
+    assert {(message.topic, message.queue) for message in seen} == {("orders", SHORT[0])}
 
 
 async def test_groups_of_two_namespaces_do_not_share_messages(shop: Setup) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pointsman_client import (
+    ConsumeMode,
     ConsumeResult,
     InvalidMessageError,
     InvalidOptionError,
@@ -138,6 +139,28 @@ async def test_in_a_batch_an_undecodable_message_fails_alone_and_in_its_order(se
     assert setup.hook.destinations == {"dlq": 1}
     await setup.clock.advance(6)
     assert setup.group.offsets[Q0] == 5
+
+
+async def test_an_undecodable_message_that_is_leased_is_a_dead_letter_without_a_call(setup: Setup) -> None:
+    seen: list[Any] = []
+    dead: list[tuple[ReceivedMessage, str]] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(message.value)
+
+    await setup.brokers.put(Q0, ["1", "{", "2"])
+    await setup.join(
+        "x",
+        listener,
+        serializer=Json(),
+        consume_mode=ConsumeMode.POP,
+        max_reconsume_times=0,
+        on_dead_letter=lambda *letter: dead.append(letter),
+    )
+    await setup.until(lambda: dead and len(seen) == 2)
+    assert sorted(seen) == [1, 2]
+    assert dead[0][1].startswith("UndecodableMessageError: the body of message id-{ cannot be decoded")
+    assert dead[0][0].decode_error is not None
 
 
 @pytest.mark.parametrize("is_batch", [False, True])

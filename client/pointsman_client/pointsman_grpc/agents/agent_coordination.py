@@ -19,13 +19,15 @@ LINKS_CLOSE_SECONDS = 1.0
 def agent_coordination(request: CoordinationRequest, links: AgentLinks) -> Coordination:
     """Build the coordination by the agents in the routes; it closes ``links``."""
     is_broadcasting = request.message_model is MessageModel.BROADCASTING
+    # Members that lease messages may differ in this, since no queues are assigned to them.
+    is_push = request.call_listener is not None and not request.leases
     agent_offsets = AgentOffsetStore(request.routes, links, group=request.group, clock=request.clock)
     membership = AgentMembership(
         request.routes,
         links,
         group=request.group,
         client_id=request.client_id,
-        consume_type=wire.CONSUME_TYPE_PUSH if request.call_listener is not None else wire.CONSUME_TYPE_PULL,
+        consume_type=wire.CONSUME_TYPE_PUSH if is_push else wire.CONSUME_TYPE_PULL,
         message_model=wire.MESSAGE_MODEL_BROADCASTING if is_broadcasting else wire.MESSAGE_MODEL_CLUSTERING,
         settings=own_settings(request.strategy, is_ordered=request.is_ordered, started_at=request.clock.utc_now()),
         subscriptions=request.subscriptions,

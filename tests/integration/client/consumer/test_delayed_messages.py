@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pointsman.manual_clock import ManualClock
+from pointsman_client.consumer.group_consumer import GroupConsumer
 from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState
@@ -63,7 +64,7 @@ async def test_a_queue_whose_next_message_is_not_due_is_reported_as_waiting(setu
     consumer = await setup.join("x", Seen(setup.clock))
 
     def waiting() -> set[MessageQueue]:
-        assert consumer._core is not None
+        assert isinstance(consumer._core, GroupConsumer)
         read = consumer._core.reading(lambda queue: queue.topic == "orders").queues
         return {queue for queue, each in read.items() if each.is_waiting}
 

@@ -15,6 +15,7 @@ from pointsman.v1 import offset_service_pb2 as wire
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.groups.membership_stream import MemberStream as AgentsStream
+from pointsman_client.consumer.group_consumer import GroupConsumer
 from pointsman_client.consumer.offset_committer import OffsetCommitter
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.route import TopicRoute
@@ -139,7 +140,7 @@ async def test_the_last_commit_of_a_released_queue_stays_refused(setup: Setup) -
     consumer = await setup.join("x", seen)
     await setup.until(lambda: len(seen.bodies) == 10)
     core = consumer._core
-    assert core is not None
+    assert isinstance(core, GroupConsumer)
     held = core.table.find(Q0)
     assert held is not None
     held.is_released = True

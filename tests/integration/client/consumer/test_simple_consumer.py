@@ -243,6 +243,20 @@ async def test_a_group_that_stores_offsets_is_refused_and_its_members_are_not_di
     assert setup.group.members == {}
 
 
+async def test_messages_of_one_topic_are_received_although_another_is_refused(setup: Setup) -> None:
+    setup.routes.set(route_of("refunds", {"a": 1}))
+    refunds = queue_of(0, topic="refunds")
+    await setup.brokers.put(refunds, numbers(4))
+    setup.group.offsets[Q0] = 0
+    consumer = await setup.join_leasing("x", subscriptions=["orders", "refunds"], invisible_seconds=10)
+    found = [await received(consumer, setup, 1) for _ in range(4)]
+    assert [bodies(messages) for messages in found] == [["0"], ["1"], ["2"], ["3"]]
+    with pytest.raises(GroupModeError, match="cannot read topic orders"):
+        await consumer.receive()
+    (problem,) = consumer.health().problems
+    assert problem.startswith("group billing cannot read topic orders: it has committed offset 0 of ")
+
+
 async def test_a_group_that_leases_is_refused_to_consumers_that_store_offsets(
     setup: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:

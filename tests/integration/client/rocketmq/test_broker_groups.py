@@ -21,6 +21,7 @@ from pointsman.rocketmq.frames import ONE_WAY_FLAG, Command
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.consumer.simple_consumer import SimpleConsumer
+from pointsman_client.core.lease import ConsumeMode
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
 from pointsman_client.core.retry_rules import ConsumeResult
@@ -436,6 +437,31 @@ async def test_operators_get_the_state_of_a_consumer_that_leases_messages(
         assert body.endswith(b'"mqTable":{}}')
         await consumer.close()
         assert await receiving == ()
+    assert broker.client_ids() == []
+
+
+async def test_an_operators_message_is_consumed_by_a_listener_of_leased_messages(
+    routes: RoutesInMemory, broker: GroupBroker
+) -> None:
+    broker.answers[Request.POP_MESSAGE] = Answer(Code.POLLING_TIMEOUT)
+    broker.answers[Request.QUERY_ASSIGNMENT] = Answer(body=b'{"messageQueueAssignments":[{"mode":"POP"}]}')
+    broker.held.add(Request.NOTIFICATION)
+    seen: list[bytes] = []
+    async with PushConsumer(
+        routes,
+        group="billing",
+        subscriptions="orders",
+        listener=lambda message: seen.append(message.body),
+        consume_mode=ConsumeMode.POP,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+        transport=RocketmqTransport,
+    ) as consumer:
+        await eventually(lambda: broker.client_ids() == [consumer.client_id])
+        message = stored_message(b"direct", offset=77)
+        command, body = await asked(broker, Request.CONSUME_MESSAGE_DIRECTLY, message, consumerGroup="billing")
+        assert (command.code, json.loads(body)["consumeResult"], seen) == (Code.SUCCESS, "CR_SUCCESS", [b"direct"])
+        _, body = await asked(broker, Request.GET_CONSUMER_RUNNING_INFO, consumerGroup="billing")
+        assert b'"PROP_CONSUME_TYPE":"CONSUME_POP"' in body
     assert broker.client_ids() == []
 
 

@@ -12,9 +12,9 @@ import pytest
 from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import Command
-from pointsman_client.core.lease import GroupBacklog, LeasedMessage
+from pointsman_client.core.lease import ConsumeMode, GroupBacklog, LeasedMessage
 from pointsman_client.errors import BrokerRefusedError, GroupModeError
-from pointsman_client.ports.leases import LeasesMessages, PoppedMessages
+from pointsman_client.ports.leases import LeasesMessages, PoppedMessages, StatesConsumeMode
 from pointsman_client.rocketmq import RocketmqTransport
 from tests.kit.broker.rocketmq.fake_broker import Answer, FakeBroker
 from tests.kit.broker.rocketmq.stored_messages import stored_message
@@ -249,6 +249,38 @@ async def test_a_broker_4_9_is_refused_before_anything_is_committed() -> None:
         with pytest.raises(GroupModeError, match=r"is older than RocketMQ 5\.0 and has no POP; use PushConsumer"):
             await pop(transport, broker)
         assert broker.asked(Request.UPDATE_CONSUMER_OFFSET, Request.POP_MESSAGE) == []
+        await transport.close()
+
+
+async def test_the_mode_of_a_group_is_that_of_the_brokers_assignment(
+    broker: PoppingBroker, transport: RocketmqTransport
+) -> None:
+    assert isinstance(transport, StatesConsumeMode)
+    asked: list[dict[str, str]] = []
+    answers = [b'{"messageQueueAssignments":[{"mode":"POP"}]}', b'{"messageQueueAssignments":[{"mode":"PULL"}]}', b"{}"]
+
+    def assign(_: Command, body: bytes) -> Answer:
+        asked.append(json.loads(body))
+        return Answer(body=answers.pop(0))
+
+    broker.handlers[Request.QUERY_ASSIGNMENT] = assign
+    found = [
+        await transport.consume_mode(broker.addr, QUEUE.topic, group=GROUP, client_id="x@1", timeout_seconds=SECONDS)
+        for _ in range(3)
+    ]
+    assert found == [ConsumeMode.POP, ConsumeMode.PULL, None]
+    assert {(each["topic"], each["consumerGroup"], each["clientId"]) for each in asked} == {(QUEUE.topic, GROUP, "x@1")}
+    # For a clustering member a broker answers by its list of members, which this one joins later.
+    assert {each["messageModel"] for each in asked} == {"BROADCASTING"}
+
+
+async def test_a_broker_4_9_has_no_mode() -> None:
+    transport = RocketmqTransport()
+    async with PoppingBroker(V4_9) as broker:
+        with pytest.raises(GroupModeError, match=r"is older than RocketMQ 5\.0 and has no POP; use PushConsumer with"):
+            await transport.consume_mode(
+                broker.addr, QUEUE.topic, group=GROUP, client_id="x@1", timeout_seconds=SECONDS
+            )
         await transport.close()
 
 

@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 
 from pointsman_client import client as async_client
+from pointsman_client.core.lease import ConsumeMode
 from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import ConsumeFrom
@@ -49,7 +50,18 @@ def _without_grpc_aio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc.aio, "insecure_channel", refuse)
 
 
-TOPICS = ("every-way", "callbacks", "threads", "listener", "loop", "sought", "shared", "transactions", "leased")
+TOPICS = (
+    "every-way",
+    "callbacks",
+    "threads",
+    "listener",
+    "loop",
+    "sought",
+    "shared",
+    "transactions",
+    "leased",
+    "popped",
+)
 """One for each test that sends."""
 
 
@@ -291,6 +303,28 @@ def test_an_async_transport_is_refused(fleet: TestFleet) -> None:
 async def test_in_an_event_loop_the_async_classes_are_named(fleet: TestFleet) -> None:
     with pytest.raises(BlockingCallError, match="use the class of the same name in pointsman_client"):
         a_producer(fleet).start()
+
+
+def test_a_listener_gets_leased_messages(fleet: TestFleet) -> None:
+    seen: list[bytes] = []
+    with (
+        a_producer(fleet) as producer,
+        PushConsumer(
+            fleet.name_servers,
+            group="popping",
+            subscriptions="popped",
+            listener=lambda message: seen.append(message.body),
+            consume_mode=ConsumeMode.POP,
+            transport=fleet.transport,
+            clock=fleet.clock,
+        ) as consumer,
+    ):
+        for number in range(8):
+            producer.send(Message("popped", b"%d" % number))
+        until(lambda: len(seen) == 8, what="all messages")
+        until(lambda: consumer.describe()["unacknowledged"] == 0, what="all acknowledgements")
+        fleet.advance(100)
+    assert sorted(seen) == [b"%d" % number for number in range(8)]
 
 
 def test_threads_receive_with_leases_and_a_close_ends_an_iteration(fleet: TestFleet) -> None:

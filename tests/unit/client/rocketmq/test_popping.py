@@ -8,12 +8,19 @@ import pytest
 
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import Command
-from pointsman_client.core.lease import Lease, LeasedMessage
+from pointsman_client.core.lease import ConsumeMode, Lease, LeasedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.subscription import SqlFilter
 from pointsman_client.errors import BrokerRefusedError, UnreadableMessageError
 from pointsman_client.ports.transport import Reader
-from pointsman_client.rocketmq.popping import batch_body, lease_fields, pop_fields, read_changed, read_popped
+from pointsman_client.rocketmq.popping import (
+    batch_body,
+    lease_fields,
+    pop_fields,
+    read_changed,
+    read_mode,
+    read_popped,
+)
 from tests.kit.broker.rocketmq.stored_messages import stored_message
 
 QUEUE = MessageQueue("orders", "c1", "a", 0)
@@ -120,3 +127,24 @@ def test_a_changed_lease_begins_at_its_own_offset() -> None:
     after = read_changed("ADDR", lease, Command(code=0, ext={**HEAD, "popTime": "1800", "invisibleTime": "60000"}))
     assert after == lease._replace(receipt="9 1800 60000 3 0 a 0 9")
     assert read_changed("ADDR", lease, Command(code=0, ext={})) == lease
+
+
+@pytest.mark.parametrize(
+    ("body", "mode"),
+    [
+        (b'{"messageQueueAssignments":[{"mode":"POP"},{"mode":"POP"}]}', ConsumeMode.POP),
+        (b'{"messageQueueAssignments":[{"mode":"PULL"}]}', ConsumeMode.PULL),
+        (b'{"messageQueueAssignments":[{"messageQueue":{}}]}', ConsumeMode.PULL),
+        (b'{"messageQueueAssignments":[]}', None),
+        (b'{"messageQueueAssignments":7}', None),
+        (b"{}", None),
+    ],
+)
+def test_the_mode_is_that_of_the_assigned_queues(body: bytes, mode: ConsumeMode | None) -> None:
+    assert read_mode("ADDR", Command(code=Code.SUCCESS), body) == mode
+
+
+@pytest.mark.parametrize(("code", "body"), [(Code.SUCCESS, b"[]"), (Code.SUCCESS, b"?"), (Code.NO_PERMISSION, b"{}")])
+def test_an_assignment_that_cannot_be_read_is_an_error_of_the_broker(code: int, body: bytes) -> None:
+    with pytest.raises(BrokerRefusedError):
+        read_mode("ADDR", Command(code=code), body)
