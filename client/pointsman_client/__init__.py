@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         TopicRoute,
     )
     from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES, SendResult, SendStatus
+    from pointsman_client.core.serializer import Serializer
     from pointsman_client.core.sharding import ExplicitTable, HashRing, ModuloMap, QueueOfKey, ShardingMap, SubShards
     from pointsman_client.core.subscription import SqlFilter
     from pointsman_client.core.transactions import TransactionState
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
         SendFailedError,
         TooManyInFlightError,
         TopicNotFoundError,
+        UndecodableMessageError,
         UnreadableMessageError,
         WrongEventLoopError,
     )
@@ -207,6 +209,7 @@ __all__ = [
     "SendSpan",
     "SendStatus",
     "SendsBack",
+    "Serializer",
     "ShardingMap",
     "SimpleConsumer",
     "SqlFilter",
@@ -219,6 +222,7 @@ __all__ = [
     "TransactionProducer",
     "TransactionState",
     "Transport",
+    "UndecodableMessageError",
     "UnreadableMessageError",
     "WrongEventLoopError",
     "to_publish_queues",
@@ -248,6 +252,7 @@ _NAMES_OF = {
         "BrokerData BrokerReplica BrokerState ClusterData QueueData Revision RouteChange TopicRoute"
     ),
     "pointsman_client.core.send_outcome": "RETRY_RESPONSE_CODES SendResult SendStatus",
+    "pointsman_client.core.serializer": "Serializer",
     "pointsman_client.core.sharding": "ExplicitTable HashRing ModuloMap QueueOfKey ShardingMap SubShards",
     "pointsman_client.core.subscription": "SqlFilter",
     "pointsman_client.core.transactions": "TransactionState",
@@ -260,7 +265,7 @@ _NAMES_OF = {
         "NoReplyError NoWritableQueueError NotFoundError OffsetBeyondEndError OffsetFileError OffsetResetError "
         "OrderTopicConfError OutboxFailedError OutboxFullError PointsmanError QueueUnavailableError "
         "RequestRejectedError RequesterGoneError ResponseCode SendError SendFailedError TooManyInFlightError "
-        "TopicNotFoundError UnreadableMessageError WrongEventLoopError"
+        "TopicNotFoundError UndecodableMessageError UnreadableMessageError WrongEventLoopError"
     ),
     "pointsman_client.metrics_hook": "MetricsHook",
     "pointsman_client.ports.transport": "PulledMessages Reader SendReceipt SendsBack Transport",

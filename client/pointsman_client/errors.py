@@ -16,6 +16,7 @@
     ├── NameServersUnavailableError        no name server responded
     ├── OffsetFileError                    an offset file cannot be read or written
     ├── OffsetResetError                   an operator reset the offset before the commit arrived
+    ├── UndecodableMessageError            the serializer refused the body of a received message
     ├── LeaseExpiredError                  a message was delivered again before it was acknowledged
     ├── GroupModeError                     a group leases messages and stores offsets of one topic
     ├── AllocationError                    the strategy cannot allocate the queues
@@ -445,6 +446,17 @@ class GroupModeError(PointsmanError):
         super().__init__(f"group {group} cannot read topic {topic}: {problem}")
         self.group = group
         self.topic = topic
+        self.problem = problem
+
+
+class UndecodableMessageError(PointsmanError):
+    """A received message whose body the ``serializer`` of the consumer refused; the cause is the serializer's error."""
+
+    code = "UNDECODABLE_MESSAGE"
+
+    def __init__(self, message_id: str, problem: str) -> None:
+        super().__init__(f"the body of message {message_id} cannot be decoded: {problem}")
+        self.message_id = message_id
         self.problem = problem
 
 

@@ -13,9 +13,12 @@ from pointsman.clock import Clock
 from pointsman_client.aio import LoopBinding, finish_tasks
 from pointsman_client.client import NameServerClient, parts_of
 from pointsman_client.client_options import SharedOptions
-from pointsman_client.core.checks import check_zone
+from pointsman_client.core.application_view import ApplicationView
+from pointsman_client.core.checks import check_name, check_zone
+from pointsman_client.core.namespace import SEPARATOR
 from pointsman_client.core.option_fields import values_for
-from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
+from pointsman_client.core.serializer import Serializer, check_serializer
+from pointsman_client.errors import ClientNotStartedError, InvalidNameError, InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ports.coordination import MakeCoordination
 from pointsman_client.ports.transport import CoordinatesGroups, Transport
@@ -40,9 +43,20 @@ class MessagingOptions(SharedOptions):
     ``rocketmq://`` name servers None makes a :class:`~pointsman_client.rocketmq.RocketmqTransport`."""
     tracing_hook: TracingHook | None = None
     """Opens spans around sends and listeners, such as :class:`~pointsman_client.opentelemetry.OpenTelemetryTracing`."""
+    namespace: str = ""
+    """Prefix of topics and groups at the brokers, ``NAMESPACE%topic``, which the application does not see; empty: none
+    (``namespace``)."""
+    serializer: Serializer | None = None
+    """Encodes the values of messages to send (:meth:`Producer.message`), and decodes received ones
+    (:attr:`ReceivedMessage.value`); None: messages have bodies only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.namespace:
+            check_name("namespace", self.namespace)
+            if SEPARATOR in self.namespace:
+                raise InvalidNameError("namespace", self.namespace, f"must not hold {SEPARATOR}, which ends it")
+        check_serializer("serializer", self.serializer)
         if self.transport is not None and not callable(self.transport) and not hasattr(self.transport, "send"):
             raise InvalidOptionError("transport", self.transport, _NOT_A_TRANSPORT)
 
@@ -88,6 +102,7 @@ class Resources:
         self.clock: Clock = options.clock or parts.clock
         self.metrics_hook: MetricsHook = options.metrics_hook or parts.metrics_hook
         self.rng = options.rng or random.Random()  # noqa: S311  it spreads load and guards no secret
+        self.view = ApplicationView(options.namespace, options.serializer)
         self._make_transport: Callable[[], Transport] | None = None
         self._transport: Transport | None = None
         given, default = options.transport, parts.default_transport

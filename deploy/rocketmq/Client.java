@@ -21,6 +21,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * answer NAMESRV TOPIC GROUP: replies to each message with "re " and its body, until it is killed.
  * consume NAMESRV TOPIC GROUP [TAG|SQL92 EXPRESSION]: reads until it is killed.
  * pop NAMESRV TOPIC GROUP: likewise, by POP, where the broker says so for topic and group (5.x).
+ * produce and consume take a namespace, as the property "namespace".
  * NAMESRV is empty where an address server has the list of name servers.
  */
 public class Client {
@@ -30,6 +31,7 @@ public class Client {
       p.setNamesrvAddr(a[1].isEmpty() ? null : a[1]);
       p.setVipChannelEnabled(false);
       p.setPollNameServerInterval(Integer.getInteger("pollMillis", 2000));
+      p.setNamespace(System.getProperty("namespace", ""));
       p.start();
       System.out.println("started");
       int failures = 0;
@@ -95,6 +97,7 @@ public class Client {
     c.setNamesrvAddr(a[1].isEmpty() ? null : a[1]);
     c.setVipChannelEnabled(false);
     c.setPollNameServerInterval(Integer.getInteger("pollMillis", 2000));
+    c.setNamespace(System.getProperty("namespace", ""));
     if (a[0].equals("pop")) {
       // 4.9 has neither.
       c.getClass().getMethod("setClientRebalance", boolean.class).invoke(c, false);

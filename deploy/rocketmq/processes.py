@@ -235,18 +235,21 @@ class RocketMQ(Clients):
         address_server: str = "",
         poll_millis: int = 2_000,
         inside: Sequence[str] = (),
+        namespace: str = "",
     ) -> None:
         """``address_server``: host:port of ``/rocketmq/nsaddr``, asked where ``namesrv`` is empty.
 
         ``poll_millis``: interval at which clients ask for routes; RocketMQ's is 30,000. ``inside``: a command that runs
-        another one, such as ``ip netns exec NAME``.
+        another one, such as ``ip netns exec NAME``. ``namespace``: of producers and consumers; empty: none.
         """
         super().__init__(folder, namesrv, group=f"G{lib.name.replace('.', '')}")
+        self.version = lib.name
         self.is_4 = lib.name.startswith("4.")
         self._lib = lib
         self._address_server = address_server
         self._poll_millis = poll_millis
         self._inside = inside
+        self._namespace = namespace
 
     def _java(self, home: Path, kind: str, *options: str, jvm: Sequence[str] = JVM) -> list[str]:
         (home / "conf").mkdir(parents=True, exist_ok=True)
@@ -320,6 +323,10 @@ class RocketMQ(Clients):
         version = {"counter": 1, "stateVersion": 0, "timestamp": 1_700_000_000_000}
         file.write_text(json.dumps({"dataVersion": version, "topicConfigTable": config}))
 
+    def in_namespace(self, namespace: str) -> RocketMQ:
+        """Return the same for clients in a namespace."""
+        return RocketMQ(self._lib, self._folder / namespace, self._namesrv, namespace=namespace)
+
     def load_command(self, *, jvm: Sequence[str]) -> list[str]:
         """Return what starts a client that loads a broker: see Load.java."""
         home = self._folder / "load"
@@ -327,7 +334,7 @@ class RocketMQ(Clients):
 
     def _client_command(self, home: Path) -> list[str]:
         options = [f"-Drocketmq.client.logRoot={home}", "-Drocketmq.client.rebalance.waitInterval=2000"]
-        options.append(f"-DpollMillis={self._poll_millis}")
+        options += [f"-DpollMillis={self._poll_millis}", f"-Dnamespace={self._namespace}"]
         return [*self._java(home, "client", *options), "Client"]
 
     def admin(self, *command: str) -> str:

@@ -177,6 +177,7 @@ ERRORS: tuple[PointsmanError, ...] = (
     errors.OffsetFileError("FILE", "why"),
     errors.OffsetResetError(str(QUEUE), offset=10, epoch=1),
     errors.LeaseExpiredError(["0A0B0C"]),
+    errors.UndecodableMessageError("0A0B0C", "JSONDecodeError: why"),
     errors.GroupModeError("billing", "orders", "why"),
     errors.AllocationError("Machine room is null for consumer id c"),
     errors.InvalidNameError("topic", "a b", "why"),

@@ -173,9 +173,10 @@ def test_the_python_of_the_pages_works_as_pasted(tmp_path: Path) -> None:
         here.run("python first.py")
 
         # Those from a delayed message to a request need RocketMQ brokers.
-        send, by_key, parked, without_waiting, *_in_rocketmq, start_up = blocks("python", "producer.md")
+        send, values, by_key, parked, without_waiting, *_in_rocketmq, start_up = blocks("python", "producer.md")
         sent = re.match(r"SEND_OK queue ([0-3]) of orders on home/broker-a \d+ [0-9a-f]{32}\n", here.run_python(send))
         assert sent
+        assert here.run_python(values) == "order 4711\n"
         here.run_python(by_key)
         assert here.run_python(parked) == "False 0\n"
         assert "SendResult(" in here.run_python(without_waiting)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import signal
@@ -12,10 +14,13 @@ import sys
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import psycopg
 import pytest
 import pytest_asyncio
 
@@ -26,6 +31,7 @@ from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.kit.broker.redis.process import free_port
 from tests.kit.broker.redis.with_agent import BrokerPlan, redis_broker
 from tests.kit.name_server.process import real_name_server
+from tests.kit.postgres_server import postgres_server
 from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
@@ -211,6 +217,156 @@ async def test_the_outbox_sends_each_change_of_the_database_also_after_a_run_tha
     assert await fleet.run(command) == [f"order {n} paid: SEND_OK" for n in range(7, 10)]
 
 
+@pytest.fixture
+def postgres() -> Iterator[str]:
+    with postgres_server() as url:
+        yield url
+
+
+async def test_the_outbox_in_postgresql_sends_each_change_once_by_any_number_of_instances(
+    fleet: Examples, postgres: str
+) -> None:
+    _, command = fleet.commands("postgres_outbox.py")
+    command = command.replace("postgresql://127.0.0.1:5432/shop", postgres)
+    before = await messages_of("orders", fleet.name_server)
+    alone = await fleet.start(command.replace(fleet.name_server, f"127.0.0.1:{free_port()}"))
+    assert await alone.ends() == 1
+    assert alone.said().startswith("stays in the outbox: no name server responded")
+
+    both = [await fleet.start(command) for _ in range(2)]
+    assert [await each.ends() for each in both] == [0, 0]
+
+    said = [line for each in both for line in each.lines()]
+    assert sorted(said) == [f"order {n} paid: SEND_OK" for n in range(1, 10)]
+    sent = await messages_of("orders", fleet.name_server) - before
+    assert sent == Counter((f"order {n} paid", "paid") for n in range(1, 10))
+
+
+async def test_a_change_that_postgresql_rolls_back_leaves_no_message(postgres: str) -> None:
+    example = runpy.run_path(str(EXAMPLES / "postgres_outbox.py"))
+    async with await psycopg.AsyncConnection.connect(postgres, autocommit=True) as database:
+        for table in example["TABLES"]:
+            await database.execute(table)
+        async with database.transaction():
+            await example["pay"](database)
+            raise psycopg.Rollback
+        await example["pay"](database)
+        rows = await (await database.execute("SELECT body FROM outbox")).fetchall()
+        assert [body for (body,) in rows] == [b"order 2 paid"]
+
+
+async def test_a_message_that_one_instance_sends_from_postgresql_is_skipped_by_another(postgres: str) -> None:
+    example = runpy.run_path(str(EXAMPLES / "postgres_outbox.py"))
+    sent: list[bytes] = []
+    are_both_sending = asyncio.Event()
+
+    class Slow:
+        async def send(self, message: Message) -> Any:
+            sent.append(message.body)
+            if len(sent) == 2:
+                are_both_sending.set()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await are_both_sending.wait()
+            return SimpleNamespace(status="SEND_OK")
+
+    connect = psycopg.AsyncConnection.connect
+    async with await connect(postgres, autocommit=True) as one, await connect(postgres, autocommit=True) as other:
+        for table in example["TABLES"]:
+            await one.execute(table)
+        for _ in range(4):
+            await example["pay"](one)
+        await asyncio.gather(*(example["send_outbox"](each, Slow(), "orders") for each in (one, other)))
+    assert sorted(sent) == [b"order %d paid" % number for number in range(1, 5)]
+
+
+async def test_the_flask_service_accepts_an_order_by_http_and_becomes_ready(fleet: Examples) -> None:
+    _, command, curl, probe = fleet.commands("flask_service.py")
+    service = await fleet.start(command)
+    await service.says(lambda lines: any("Running on http://127.0.0.1" in line for line in lines))
+    program, _, method, url = shlex.split(curl)
+    assert program == "curl"
+    before = await messages_of("orders", fleet.name_server)
+
+    request = urllib.request.Request(url, method=method)  # the service is another process
+    status, answer = await asyncio.to_thread(_ask, request)
+
+    assert status == 202
+    assert re.fullmatch(r"broker-[ab]:[0-3] [0-9a-f]{32}", "{queue} {message_id}".format(**json.loads(answer)))
+    assert await messages_of("orders", fleet.name_server) - before == Counter([("4711 paid", "paid")])
+    probe_url = shlex.split(probe)[1]
+    await eventually(lambda: _get(probe_url) == (200, "[]\n"))
+    await service.says(lambda lines: "changed: b'4711 paid'" in lines)
+    await service.is_interrupted()
+
+
+async def test_an_order_that_pydantic_refuses_is_a_dead_letter_with_the_reason_and_without_the_input(
+    fleet: Examples,
+) -> None:
+    _, command = fleet.commands("validated_orders.py")
+
+    said = await fleet.run(command)
+
+    ended = [line for line in said if line.startswith(("order", "dead"))]
+    assert sorted(ended)[1:] == ["order 4711 paid: 9.90", "order 4712 refunded: 5.00"]
+    reason = (
+        r"dead letter: UndecodableMessageError: the body of message [0-9a-f]{32} cannot be decoded: ValidationError: 3 "
+    )
+    assert re.match(reason + "validation errors for Order number Input should be a valid integer", min(ended))
+    assert "many" not in "".join(said)
+    assert "lost" not in "".join(said)
+
+
+async def test_the_lines_and_spans_of_an_order_have_one_trace(fleet: Examples) -> None:
+    _, command = fleet.commands("observed_consumer.py")
+
+    said = [json.loads(line) for line in await fleet.run(command)]
+
+    lines = {line["text"]: line for line in said if "logger" in line}
+    spans = {span["name"]: span for span in said if "kind" in span}
+    assert lines["ordered"]["message_id"] == lines["billed"]["message_id"]
+    assert (lines["billed"]["keys"], lines["billed"]["attempt"], lines["billed"]["level"]) == (["4711"], 1, "INFO")
+    traces = {line["trace_id"] for line in (lines["ordered"], lines["billed"])}
+    traces |= {span["context"]["trace_id"].removeprefix("0x") for span in spans.values()}
+    assert len(traces) == 1
+    assert {"order", "send orders", "process orders"} <= set(spans)
+    assert spans["order"]["resource"]["attributes"]["service.name"] == "billing"
+    assert "pointsman_client" in {line["logger"].partition(".")[0] for line in lines.values()}
+    assert any("pointsman_client_sends" in json.dumps(each) for each in said if "resource_metrics" in each)
+
+
+async def test_a_worker_that_is_stopped_finishes_its_message_while_it_is_not_ready(fleet: Examples) -> None:
+    command, probe, *_ = fleet.commands("kubernetes_worker.py")
+    ready = shlex.split(probe)[1]
+    alive = ready.replace("readyz", "livez")
+    worker = await fleet.start(command)
+    await eventually(lambda: _get(ready) == (200, ""))
+    await send(fleet.name_server, ("one", "worker"))
+    await worker.says(lambda lines: "began one" in lines)
+
+    worker.process.send_signal(signal.SIGTERM)
+
+    await worker.says(lambda lines: "draining" in lines)
+    assert _get(ready) == (503, "it is not started, or closed")
+    assert _get(alive) == (200, "")
+    assert await worker.ends() == 0, worker.said()
+    lines = worker.lines()
+    assert [each for each in lines if "one" in each or each.startswith("dr")] == [
+        "began one",
+        "draining",
+        "finished one",
+        "drained",
+    ]
+    began = {line.removeprefix("began ") for line in lines if line.startswith("began")}
+    assert {line.removeprefix("finished ") for line in lines if line.startswith("finished")} == began
+
+    again = await fleet.start(command)
+    await send(fleet.name_server, ("two", "worker"))
+    await again.says(lambda lines: "finished two" in lines)
+    assert "began one" not in again.lines()
+    again.process.send_signal(signal.SIGTERM)
+    assert await again.ends() == 0
+
+
 async def test_produce_prints_what_was_not_sent_and_why(fleet: Examples) -> None:
     (command,) = fleet.commands("produce.py")
 
@@ -293,12 +449,18 @@ async def test_the_fastapi_service_accepts_an_order_by_http_and_becomes_ready(fl
     assert any("Application shutdown complete" in line for line in service.lines())
 
 
+def _get(url: str) -> tuple[int, str]:
+    return _ask(urllib.request.Request(url))
+
+
 def _ask(request: urllib.request.Request) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(request, timeout=90.0) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refusal:
         return refusal.code, refusal.read().decode()
+    except urllib.error.URLError as error:  # it does not listen yet
+        return 0, str(error.reason)
 
 
 async def test_the_synchronous_worker_sends_an_invoice_for_each_order_and_ends_at_ctrl_c(fleet: Examples) -> None:

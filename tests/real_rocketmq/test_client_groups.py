@@ -48,8 +48,8 @@ class Brokers:
     broker: Broker
     clients: ExitStack = field(default_factory=ExitStack)
 
-    def producer(self) -> Producer:
-        return Producer(self.addr, transport=RocketmqTransport)
+    def producer(self, **more: Any) -> Producer:
+        return Producer(self.addr, transport=RocketmqTransport, **more)
 
     def consumer(
         self, group: str, topic: str | list[str], listener: Callable[[ReceivedMessage], Any], **more: Any
@@ -204,6 +204,32 @@ async def test_a_group_of_python_and_java_members_loses_nothing_through_joins_an
     duplicates = sum(times - 1 for body, times in total.items() if body.startswith("m"))
     # At least once: each move of a queue may repeat what its old owner had not committed.
     assert duplicates < messages / 5, f"{duplicates} duplicates"
+
+
+async def test_members_of_a_namespace_share_its_group_with_java(brokers: Brokers) -> None:
+    if brokers.mq.version != "5.3.3":
+        pytest.skip("the names of each version are compared in tests/unit/client/core/test_namespace.py")
+    await brokers.make_topic("SHOP%Named")
+    seen: Counter[str] = Counter()
+
+    async def listener(message: ReceivedMessage) -> None:
+        assert message.topic == message.queue.topic == "Named"
+        seen[message.body.decode()] += 1
+
+    shop = brokers.mq.in_namespace("SHOP")
+    java = shop.consumer("Named", group="GNamed")
+    brokers.clients.callback(java.end)
+    in_shop: dict[str, Any] = {"namespace": "SHOP"}
+    async with (
+        brokers.producer(**in_shop) as producer,
+        brokers.consumer("GNamed", "Named", listener, **in_shop) as consumer,
+    ):
+        await eventually(lambda: len(held(consumer, "SHOP%Named")) == 2, what="a share beside the Java member")
+        brokers.clients.callback(shop.producer("Named", 20, millis=10).end)
+        await send(producer, "Named", *(f"p{number}" for number in range(20)))
+        expected = {f"{kind}{number}" for kind in "mp" for number in range(20)}
+        await eventually(lambda: seen.keys() | set(got(java)) == expected, what="the messages of both")
+    assert {body[0] for body in seen} == {body[0] for body in got(java)} == {"m", "p"}
 
 
 async def one_of_each_queue_is_read_once(

@@ -77,7 +77,8 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="module", params=VERSIONS)
 def broker(request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     lib = jars.of(request.param)
-    running = RocketMQ(lib, tmp_path_factory.mktemp(request.param), "127.0.0.1:1").broker("a")
+    mq = RocketMQ(lib, tmp_path_factory.mktemp(request.param), "127.0.0.1:1")
+    running = mq.broker("a", recallMessageEnable="true")
     asyncio.run(until_serving(running))
     yield running
     running.end()
@@ -329,6 +330,28 @@ async def test_a_delayed_message_comes_when_it_is_due(
     (received,) = await pull_all(transport, broker, queue, 1)
     assert datetime.now(UTC) >= due_at - timedelta(milliseconds=50)
     assert (received.body, dict(received.properties), received.topic) == (b"x", {}, queue.topic)
+
+
+async def test_a_recalled_message_does_not_come(
+    broker: Broker, transport: RocketmqTransport, queue: MessageQueue
+) -> None:
+    now = datetime.now(UTC)
+    receipts = [
+        await transport.send(
+            broker.addr, queue, [outgoing(queue.topic, body, due_at=now + timedelta(seconds=after))], timeout_seconds=10
+        )
+        for body, after in ((b"recalled", 3.0), (b"kept", 3.5))
+    ]
+    handle = receipts[0].recall_handle
+    if not handle:
+        assert "4.9.7" in str(broker.folder)
+        return
+    assert transport.recall_place(handle) == (queue.topic, "a")
+    await transport.recall(broker.addr, handle, timeout_seconds=SECONDS)
+    (received,) = await pull_all(transport, broker, queue, 1)
+    assert received.body == b"kept"
+    with pytest.raises(BrokerRefusedError, match="recall failed, timestamp invalid"):
+        await transport.recall(broker.addr, handle, timeout_seconds=SECONDS)
 
 
 async def test_a_delay_that_is_too_long_for_the_broker_is_an_error_that_names_it(

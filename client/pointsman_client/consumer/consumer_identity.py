@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 
 from pointsman_client.client import parts_of
 from pointsman_client.client_ids import check_client_id, local_address, unique_instance
@@ -30,7 +31,8 @@ class ConsumerIdentity:
         zone: str = "",
     ) -> None:
         self._resources = resources
-        self.subscriptions: dict[str, Subscription] = to_subscriptions(subscriptions)
+        parsed = to_subscriptions(subscriptions).values()
+        self.subscriptions: dict[str, Subscription] = {each.topic: each for each in map(self._full, parsed)}
         self.client_id = (
             check_client_id(options.client_id)
             if options.client_id
@@ -45,14 +47,17 @@ class ConsumerIdentity:
 
     def subscribe(self, topic: str, expression: str) -> None:
         """Add or replace the subscription of a topic."""
-        subscription = Subscription.parse(topic, expression)
+        subscription = self._full(Subscription.parse(topic, expression))
         if self._resources.is_started:
             check_sql([subscription], self._resources.transport)
-        self.subscriptions[topic] = subscription
+        self.subscriptions[subscription.topic] = subscription
 
     def unsubscribe(self, topic: str) -> bool:
         """Remove a topic; return whether it was subscribed."""
-        return self.subscriptions.pop(topic, None) is not None
+        return self.subscriptions.pop(self._resources.view.full(topic), None) is not None
+
+    def _full(self, subscription: Subscription) -> Subscription:
+        return replace(subscription, topic=self._resources.view.full(subscription.topic))
 
 
 def make_client_id(*, address: str, group: str, model: MessageModel, zone: str, rng: random.Random) -> str:

@@ -14,6 +14,7 @@ from pointsman_client.core.allocation import AllocationStrategy
 from pointsman_client.core.checks import check_name, check_number, check_seconds
 from pointsman_client.core.lease import MAX_INVISIBLE_SECONDS, MIN_INVISIBLE_SECONDS, ConsumeMode
 from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.namespace import with_namespace
 from pointsman_client.core.process_queue import FlowLimits
 from pointsman_client.core.rebalance import REBALANCE_MIN_INTERVAL_SECONDS, ConsumeFrom, MessageModel
 from pointsman_client.core.retry_rules import MAX_RECONSUME_TIMES
@@ -51,6 +52,8 @@ class GroupOptions(MessagingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_name("group", self.group)
+        # Everything inside has the full name.
+        object.__setattr__(self, "group", with_namespace(self.namespace, self.group))
         if len(self.group) > MAX_GROUP_LENGTH:
             problem = f"has {len(self.group)} characters, at most {MAX_GROUP_LENGTH} are allowed"
             raise InvalidNameError("group", self.group, problem)

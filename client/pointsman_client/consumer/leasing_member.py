@@ -18,6 +18,7 @@ from pointsman_client.consumer.message_popper import LeasingTransport, MessagePo
 from pointsman_client.consumer.readable_queues import ReadableQueues
 from pointsman_client.consumer.start_offset import StartOffsets
 from pointsman_client.consumer.stated_modes import StatedModes
+from pointsman_client.core.application_view import ApplicationView
 from pointsman_client.core.consumer_health import ConsumerHealth
 from pointsman_client.core.consumer_reading import ConsumerReading, QueueReading
 from pointsman_client.core.lease import GroupBacklog, LeasedMessage
@@ -60,6 +61,7 @@ class LeasingSetting:
     on_dead_letter: Callable[[ReceivedMessage, str], object] | None
     raises_refusals: bool
     """Whether a receive raises GroupModeError; otherwise such topics are not read."""
+    view: ApplicationView
 
 
 class LeasingMember:
@@ -131,7 +133,7 @@ class LeasingMember:
             timeout_seconds=setting.send_back_timeout_seconds,
             clock=clock,
             hook=hook,
-            on_dead_letter=setting.on_dead_letter,
+            on_dead_letter=setting.view.opening(setting.on_dead_letter),
         )
         self._backlogs: dict[MessageQueue, GroupBacklog] = {}
         self._committed: dict[MessageQueue, int] = {}
@@ -221,6 +223,8 @@ class LeasingMember:
         if most is None or message.reconsume_times <= most:
             return False
         error = f"not acknowledged after {message.reconsume_times} deliveries"
+        if (problem := self._setting.view.opened(message).decode_error) is not None:
+            error = f"{error}: {problem}"
         await self.move_to_dead_letters(message, message._replace(reconsume_times=message.reconsume_times - 1), error)
         return True
 

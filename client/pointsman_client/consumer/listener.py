@@ -26,6 +26,29 @@ def raised(error: BaseException) -> CallEnd:
     return CallEnd(Outcome.RAISED, f"{type(error).__name__}: {error}", error)
 
 
+def of_decoded(listener: Listener | BatchListener) -> Listener | BatchListener:
+    """Return a listener that raises, instead of the call, why a message was not decoded; in a batch it is alone."""
+
+    def check(given: ReceivedMessage | Sequence[ReceivedMessage]) -> None:
+        first = given if isinstance(given, ReceivedMessage) else given[0]
+        if first.decode_error is not None:
+            raise first.decode_error
+
+    if is_plain(listener):
+
+        def plain(given: Any) -> ListenerResult | Awaitable[ListenerResult]:  # noqa: ANN401  # as the listener takes
+            check(given)
+            return listener(given)
+
+        return plain
+
+    async def waiting(given: Any) -> ListenerResult:  # noqa: ANN401  # as the listener takes
+        check(given)
+        return await cast("Awaitable[ListenerResult]", listener(given))
+
+    return waiting
+
+
 class ListenerCaller:
     """Calls one listener; a plain function runs in a pool of threads that are started when first needed."""
 

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -43,12 +43,16 @@ CHECK_SECONDS = 5.0
 LONG_CALL_SECONDS = 60.0
 """A listener call that runs for longer is logged, and is a problem of the consumer."""
 
+_NOTHING: tuple[Sequence[ReceivedMessage], Sequence[ReceivedMessage]] = ((), ())
+
 
 @dataclass(slots=True, eq=False)
 class _Call:
     held: OfferedQueue
     messages: Sequence[ReceivedMessage]
     """One, or those of a batch."""
+    given: Sequence[ReceivedMessage]
+    """The same as the listener gets them."""
     began_at: float
     is_long: bool = False
     """Whether it was logged that it runs for long."""
@@ -76,6 +80,7 @@ class ListenerPool:
         group: str,
         concurrency: int,
         is_ordered: bool,
+        opened: Callable[[ReceivedMessage], ReceivedMessage] | None = None,
         batch_size: int | None,
         needs_lock: bool,
         max_reconsume_times: int | None,
@@ -85,6 +90,7 @@ class ListenerPool:
     ) -> None:
         """``failed``: None drops failed messages immediately, as in broadcasting.
 
+        ``opened``: returns a message as the listener gets it; None: as it is.
         ``batch_size``: maximum number of messages of a call, for a listener of batches; None: it takes one message.
         """
         self._caller = caller
@@ -92,6 +98,7 @@ class ListenerPool:
         self._group = group
         self._concurrency = concurrency
         self._is_ordered = is_ordered
+        self._opened = opened
         self._is_of_batches = batch_size is not None
         self._batch_size = batch_size or 1
         self._needs_lock = needs_lock
@@ -167,7 +174,8 @@ class ListenerPool:
 
     async def call_once(self, message: ReceivedMessage) -> CallEnd:
         """Call the listener with a message of no queue, in addition to the calls that hold a slot."""
-        return await self._caller.call((message,) if self._is_of_batches else message)
+        given = message if self._opened is None else self._opened(message)
+        return await self._caller.call((given,) if self._is_of_batches else given)
 
     async def close(self) -> None:
         """Cancel running calls, and wait at most ``END_SECONDS`` for them."""
@@ -203,7 +211,7 @@ class ListenerPool:
         turn_ends_at = now + TURN_SECONDS
         while (call := self._next_call(now)) is not None:
             self._calls[worker] = call
-            end = await self._caller.call(call.messages if self._is_of_batches else call.messages[0])
+            end = await self._caller.call(call.given if self._is_of_batches else call.given[0])
             if self._calls.pop(worker, None) is None:
                 return  # Abandoned, or the pool is closed.
             now = self._clock.monotonic()
@@ -224,35 +232,47 @@ class ListenerPool:
     def _next_call(self, now: float) -> _Call | None:
         while self._ring and not self._is_closed:
             held = self._ring.popleft()
-            taken = self._next_of(held)
+            taken, given = self._next_of(held)
             if not taken or self._is_ordered:
                 self._in_ring.discard(held)
             else:
                 self._ring.append(held)
             if taken:
-                return _Call(held, taken, now)
+                return _Call(held, taken, given, now)
         return None
 
-    def _next_of(self, held: OfferedQueue) -> Sequence[ReceivedMessage]:
+    def _next_of(self, held: OfferedQueue) -> tuple[Sequence[ReceivedMessage], Sequence[ReceivedMessage]]:
+        """Take the messages of the next call; return them, and as the listener gets them."""
         messages = held.process_queue
         if messages is not None and messages.is_dropped:
             self._unblock(held)
-            return ()
+            return _NOTHING
         if messages is None or held.is_paused or held in self._pausing:
-            return ()
+            return _NOTHING
         if self._is_ordered and messages.in_flight:
-            return ()
+            return _NOTHING
         if self._needs_lock and not held.is_locked(now=self._clock.monotonic()):
-            return ()
+            return _NOTHING
         taken: list[ReceivedMessage] = []
+        given = taken if self._opened is None else []
         while len(taken) < self._batch_size and (head := messages.peek()) is not None:
             if head.due_at is not None and (wait := self._seconds_until(head.due_at)) > 0:
                 if not taken:
                     self._pause(held, wait)
                 break
+            is_alone = False
+            if self._opened is not None:
+                opened = self._opened(head)
+                # It fails, and no other message of the batch may fail with it.
+                is_alone = opened.decode_error is not None
+                if is_alone and taken:
+                    break
+                given.append(opened)
             messages.take()
             taken.append(head)
-        return taken
+            if is_alone:
+                break
+        return taken, given
 
     def _ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)

@@ -57,6 +57,7 @@ class PullConsumer:
         """
         self._resources = Resources(options, zone=options.route_zone, zone_option="route_zone", owner="PullConsumer")
         self._options = options
+        self._view = self._resources.view
         self._identity = ConsumerIdentity(
             options,
             options.subscriptions or {},
@@ -161,7 +162,7 @@ class PullConsumer:
         messages = await buffer.take(most, timeout_seconds=timeout_seconds)
         if messages and tracing is not None:
             tracing.received(messages, group=self._options.group, seconds=clock.monotonic() - began_at)
-        return messages
+        return self._view.opened_all(messages)
 
     # Queues
 
@@ -183,7 +184,7 @@ class PullConsumer:
     @property
     def assignment(self) -> tuple[MessageQueue, ...]:
         """The held queues, sorted."""
-        return () if self._core is None else tuple(sorted(self._core.table.queues))
+        return () if self._core is None else tuple(sorted(map(self._view.short_queue, self._core.table.queues)))
 
     async def assign(self, queues: Collection[MessageQueue]) -> None:
         """Read exactly these queues; others are committed and released."""
@@ -192,9 +193,9 @@ class PullConsumer:
             raise InvalidOptionError(
                 "subscriptions", tuple(self._identity.subscriptions), "must be None to use assign()"
             )
-        for topic in sorted({queue.topic for queue in queues}):
+        wanted = frozenset(map(self._view.full_queue, queues))
+        for topic in sorted({queue.topic for queue in wanted}):
             await self._resources.client.topic_route(topic)
-        wanted = frozenset(queues)
         # Only the caller could finish messages handed out, and it is waiting here.
         core.table.drop(core.table.queues - wanted, finish_seconds=0.0)
         await core.table.settled()
@@ -223,8 +224,8 @@ class PullConsumer:
         if at.tzinfo is None:
             raise InvalidOptionError("at", at, "must have a time zone")
         core = self._started()[0]
-        self._held([queue])
-        offset = await core.reader.offset_at(queue, at)
+        (held,) = self._held([queue])
+        offset = await core.reader.offset_at(held.queue, at)
         self.seek(queue, offset)
         return offset
 
@@ -241,7 +242,7 @@ class PullConsumer:
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the committed offset of a queue; None: there is none."""
-        return await self._started()[0].committed(queue)
+        return await self._started()[0].committed(self._view.full_queue(queue))
 
     def health(self) -> ConsumerHealth:
         """Return what keeps this consumer from its work now, for readiness probes."""
@@ -263,7 +264,7 @@ class PullConsumer:
         core, _ = self._started()
         found = []
         for queue in queues:
-            held = core.table.find(queue)
+            held = core.table.find(self._view.full_queue(queue))
             if held is None:
                 raise InvalidOptionError("queue", queue, "is not held by this consumer")
             found.append(held)

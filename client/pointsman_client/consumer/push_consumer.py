@@ -17,7 +17,7 @@ from pointsman_client.consumer.consumer_options import PushConsumerOptions
 from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.leasing_member import LeasingSetting
-from pointsman_client.consumer.listener import ListenerCaller, TracedCaller
+from pointsman_client.consumer.listener import ListenerCaller, TracedCaller, of_decoded
 from pointsman_client.consumer.listener_pool import ListenerPool
 from pointsman_client.consumer.offered_queue import OfferedQueue, SendsFailed
 from pointsman_client.consumer.popped_feed import PoppedFeed
@@ -196,7 +196,7 @@ class PushConsumer:
             timeout_seconds=self._options.send_back_timeout_seconds,
             clock=resources.clock,
             hook=resources.metrics_hook,
-            on_dead_letter=self._options.on_dead_letter,
+            on_dead_letter=resources.view.opening(self._options.on_dead_letter),
         )
         is_clustering = setting.model is MessageModel.CLUSTERING
         self._pool = self._make_pool(failed if is_clustering else None, needs_lock=setting.is_ordered and is_clustering)
@@ -225,6 +225,7 @@ class PushConsumer:
             max_reconsume_times=None,
             on_dead_letter=options.on_dead_letter,
             raises_refusals=False,
+            view=resources.view,
         )
         member = make_leasing_member(
             setting,
@@ -259,6 +260,8 @@ class PushConsumer:
         options, hook, resources = self._options, self._options.tracing_hook, self._resources
         listener, threads = options.batch_listener or options.listener, options.consume_concurrency
         assert listener is not None  # noqa: S101  # checked by the options
+        if options.serializer is not None:
+            listener = of_decoded(listener)
         return ListenerPool(
             ListenerCaller(listener, threads=threads)
             if hook is None
@@ -267,6 +270,7 @@ class PushConsumer:
             group=options.group,
             concurrency=options.consume_concurrency,
             is_ordered=options.ordered,
+            opened=resources.view.opened if resources.view.opens else None,
             batch_size=None if options.batch_listener is None else options.consume_message_batch_max_size,
             needs_lock=needs_lock,
             max_reconsume_times=options.max_reconsume_times,

@@ -91,6 +91,7 @@ class SimpleConsumer:
             max_reconsume_times=options.max_reconsume_times,
             on_dead_letter=options.on_dead_letter,
             raises_refusals=True,
+            view=self._resources.view,
         )
         return make_leasing_member(setting, options, self._identity, self._resources)
 
@@ -145,6 +146,12 @@ class SimpleConsumer:
         ``invisible_seconds``: 10 s to 12 h, counted from the delivery. None: the values of the options. If the call is
         cancelled, messages may be delivered again only after that time. Raises :class:`GroupModeError`.
         """
+        messages = await self._receive(max_messages, invisible_seconds, timeout_seconds=timeout_seconds)
+        return self._resources.view.opened_all(messages)
+
+    async def _receive(
+        self, max_messages: int | None, invisible_seconds: float | None, *, timeout_seconds: float
+    ) -> tuple[ReceivedMessage, ...]:
         options = self._options
         most = options.max_messages if max_messages is None else max_messages
         seconds = options.invisible_seconds if invisible_seconds is None else invisible_seconds
@@ -164,7 +171,7 @@ class SimpleConsumer:
         Raises :class:`LeaseExpiredError` for those that were delivered again, or not received here, and
         :class:`BrokerError` if a broker did not confirm; the others are acknowledged. Call it again after the latter.
         """
-        await self._started().leases.acknowledge(messages)
+        await self._started().leases.acknowledge([*map(self._as_leased, messages)])
 
     async def change_invisible_duration(self, message: ReceivedMessage, invisible_seconds: float) -> None:
         """Let the message come back ``invisible_seconds`` from now, 10 s to 12 h: sooner, or later than agreed.
@@ -172,7 +179,10 @@ class SimpleConsumer:
         With ``renew=True`` its lease is not renewed any further. Raises as :meth:`ack`.
         """
         check_invisible_seconds("invisible_seconds", invisible_seconds)
-        await self._started().leases.change([message], invisible_seconds)
+        await self._started().leases.change([self._as_leased(message)], invisible_seconds)
+
+    def _as_leased(self, message: ReceivedMessage) -> ReceivedMessage:
+        return message._replace(queue=self._resources.view.full_queue(message.queue))
 
     def __aiter__(self) -> Self:
         return self
@@ -189,8 +199,8 @@ class SimpleConsumer:
                 # A message whose lease is over is delivered again, maybe to another member.
                 if member.leases.is_valid(message):
                     self._handed_out = message
-                    return message
-            self._received.extend(await self.receive(timeout_seconds=ITERATION_WAIT_SECONDS))
+                    return self._resources.view.opened(message)
+            self._received.extend(await self._receive(None, None, timeout_seconds=ITERATION_WAIT_SECONDS))
         if not self._resources.binding.is_closed:
             self._started()
         raise StopAsyncIteration

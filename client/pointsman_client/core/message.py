@@ -12,7 +12,8 @@ from pointsman.tag_expression import tag_problem
 from pointsman_client.core.checks import check_name
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.reply_address import ReplyAddress
-from pointsman_client.errors import InvalidMessageError, MessageTooLargeError
+from pointsman_client.core.serializer import Decoded
+from pointsman_client.errors import InvalidMessageError, MessageTooLargeError, UndecodableMessageError
 
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
@@ -135,6 +136,8 @@ class ReceivedMessage(NamedTuple):
     """RocketMQ's ``offsetMsgId``: the broker that stored it, and where in its commit log; empty on other brokers."""
     reply_address: ReplyAddress | None = None
     """Of a request: where its reply goes; None: no reply is awaited. See :meth:`Producer.reply`."""
+    decoded: Decoded | None = None
+    """What the consumer's serializer made of the body; None: it has no serializer."""
 
     @property
     def topic(self) -> str:
@@ -145,6 +148,23 @@ class ReceivedMessage(NamedTuple):
     def body(self) -> bytes:
         """The payload."""
         return self.message.body
+
+    @property
+    def value(self) -> Any:  # noqa: ANN401  of the application
+        """What the consumer's ``serializer`` decoded from the body; without a serializer the body.
+
+        Raises :class:`UndecodableMessageError`.
+        """
+        if self.decoded is None:
+            return self.message.body
+        if self.decoded.error is not None:
+            raise self.decoded.error
+        return self.decoded.value
+
+    @property
+    def decode_error(self) -> UndecodableMessageError | None:
+        """Why :attr:`value` raises; None: it does not."""
+        return None if self.decoded is None else self.decoded.error
 
     @property
     def tags(self) -> str:

@@ -114,6 +114,8 @@ class SendResult(NamedTuple):
     """Number of attempts; unless the message is parked, the last one succeeded."""
     half: HalfMessage | None = None
     """Of the message of a transaction: where the broker holds it until the transaction ends."""
+    recall_handle: str = ""
+    """For :meth:`Producer.recall`, of a delayed message; empty: its broker cannot recall it."""
 
     @property
     def is_parked(self) -> bool:

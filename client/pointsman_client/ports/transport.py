@@ -31,6 +31,8 @@ class SendReceipt(NamedTuple):
     """One per message, in their order; None: the broker assigns it when the message is due, or its transaction ends."""
     half: HalfMessage | None = None
     """Of the message of a transaction: where the broker holds it."""
+    recall_handle: str = ""
+    """Of a delayed message, for brokers that recall messages: what names it to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,19 @@ class SendsOneWay(Protocol):
 
         Raises :class:`BrokerUnreachableError` also when the buffer is full. ``close`` writes the buffer first.
         """
+        ...
+
+
+@runtime_checkable
+class RecallsMessages(Protocol):
+    """A transport whose brokers can drop a delayed message that they have not delivered."""
+
+    def recall_place(self, handle: str) -> tuple[str, str]:
+        """Return the topic and the broker name of a message. Raises :class:`InvalidMessageError` for no handle."""
+        ...
+
+    async def recall(self, addr: str, handle: str, *, timeout_seconds: float) -> None:
+        """Have the master at ``addr`` drop the message. Raises as the methods of :class:`Transport`."""
         ...
 
 

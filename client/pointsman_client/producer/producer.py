@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -11,11 +12,19 @@ from typing import Any, Self
 from pointsman_client.aio import Closing, deadline_in, finish_tasks
 from pointsman_client.client import NameServerClient
 from pointsman_client.core.checks import check_function, check_seconds
-from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage, check_batch, check_key
+from pointsman_client.core.message import (
+    NO_PROPERTIES,
+    Message,
+    OutgoingMessage,
+    ReceivedMessage,
+    check_batch,
+    check_key,
+)
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.reply_address import reply_topic
 from pointsman_client.core.send_outcome import SendMode, SendResult
+from pointsman_client.core.serializer import encoded
 from pointsman_client.core.sharding import HashRing, KeyQueues, OrderKey
 from pointsman_client.errors import (
     ClientClosedError,
@@ -30,11 +39,13 @@ from pointsman_client.ownership import Resources
 from pointsman_client.producer.awaited_replies import AwaitedReplies
 from pointsman_client.producer.explicit_send import ExplicitSends, check_queue
 from pointsman_client.producer.producer_options import (
+    Fallback,
     OnUnavailable,
     Park,
     ProducerOptions,
     check_on_unavailable,
 )
+from pointsman_client.producer.recalling import recall
 from pointsman_client.producer.sender import UNCONFIRMED, Sender
 
 SelectQueue = Callable[[tuple[MessageQueue, ...], Message, Any], MessageQueue]
@@ -78,6 +89,7 @@ class Producer:
         self._rng = self._resources.rng
         self._clock = self._resources.clock
         self._tracing = options.tracing_hook
+        self._view = self._resources.view
         self._in_flight = _InFlight(
             most=options.back_pressure_for_async_send_num, most_bytes=options.back_pressure_for_async_send_size
         )
@@ -151,6 +163,23 @@ class Producer:
 
     # To any queue
 
+    def message(
+        self,
+        topic: str,
+        value: Any,  # noqa: ANN401  of the application
+        *,
+        tags: str = "",
+        keys: tuple[str, ...] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        deliver_at: datetime | None = None,
+    ) -> Message:
+        """Return the message whose body the ``serializer`` encodes from ``value``, for any method that sends.
+
+        Raises as the constructor of :class:`Message`, and :class:`InvalidMessageError` for a value that the serializer
+        refuses.
+        """
+        return Message(topic, encoded(self._options.serializer, value), tags, keys, properties, deliver_at)
+
     async def send(self, message: Message, *, timeout_seconds: float | None = None) -> SendResult:
         """Send, with retries at other brokers; return when a broker has stored the message.
 
@@ -210,7 +239,7 @@ class Producer:
         async def send(request: OutgoingMessage) -> object:
             return await self._counted([request], partial(sends.sender.send, mode=SendMode.SYNC, deadline=deadline))
 
-        return await self._requests.request(outgoing, send, timeout_seconds=seconds)
+        return self._view.opened(await self._requests.request(outgoing, send, timeout_seconds=seconds))
 
     async def reply(self, request: ReceivedMessage, body: bytes, *, timeout_seconds: float | None = None) -> SendResult:
         """Send the reply to a received request; return when its sender has it.
@@ -223,10 +252,25 @@ class Producer:
             raise InvalidMessageError("request", request.message_id, "is the id of a message that awaits no reply")
         topic = reply_topic(request.queue.cluster)
         sends, outgoing, deadline = self._begin(Message(topic, body), timeout_seconds)
-        outgoing = outgoing._replace(internal_properties=address.reply_properties())
+        # The brokers' own topic is in no namespace.
+        outgoing = outgoing._replace(message=Message(topic, body), internal_properties=address.reply_properties())
         send = partial(sends.sender.send, mode=SendMode.SYNC, deadline=deadline)
         (result,) = await self._counted([outgoing], send)
         return result
+
+    # Delayed messages
+
+    async def recall(self, handle: str, *, timeout_seconds: float | None = None) -> None:
+        """Have the broker drop a delayed message, named by ``SendResult.recall_handle``, before it delivers it.
+
+        Any producer can do it, also one of another process. Needs RocketMQ brokers 5.3.3 or later with
+        ``recallMessageEnable=true``. Raises :class:`InvalidMessageError` for no handle, :class:`BrokerRefusedError`
+        also for a message that was due, the errors of route lookups, :class:`BrokerUnreachableError`,
+        :class:`BrokerTimeoutError`, and :class:`InvalidOptionError` for a transport that cannot do it.
+        """
+        self._usable()
+        seconds = self._deadline(timeout_seconds) - self._clock.monotonic()
+        await recall(self._resources, handle, timeout_seconds=seconds)
 
     # To a given queue
 
@@ -248,7 +292,8 @@ class Producer:
         given: object = queue
         if not isinstance(given, MessageQueue):
             raise InvalidOptionError("queue", given, "must be a MessageQueue, such as those of client.publish_queues()")
-        if queue.topic != message.topic:
+        queue = self._view.full_queue(queue)
+        if queue.topic != outgoing.message.topic:
             raise InvalidMessageError("topic", message.topic, f"is not the topic of {queue}")
         return await self._explicit(sends, outgoing, queue, on_unavailable, deadline)
 
@@ -268,9 +313,10 @@ class Producer:
         """
         sends, outgoing, deadline = self._begin(message, timeout_seconds)
         check_function("selector", selector, "must be a function of queues, message and argument")
-        info = await sends.sender.publish_info(message.topic, deadline)
-        queue = selector(info.queues, message, argument)
-        check_queue("selector", queue, message.topic)
+        topic, view = outgoing.message.topic, self._view
+        info = await sends.sender.publish_info(topic, deadline)
+        queue = view.full_queue(selector(view.short_queues(info.queues), message, argument))
+        check_queue("selector", queue, topic)
         return await self._explicit(sends, outgoing, queue, on_unavailable, deadline)
 
     async def send_by_key(
@@ -294,8 +340,9 @@ class Producer:
         if second is not None:
             check_key(second, name="second")
         what = self._on_unavailable(on_unavailable)
-        queue = await sends.queue_of_key(message.topic, key, second=second, on_unavailable=what, deadline=deadline)
-        order_key = self._key_queues.order_key(message.topic, key, second)
+        topic = outgoing.message.topic
+        queue = await sends.queue_of_key(topic, key, second=second, on_unavailable=what, deadline=deadline)
+        order_key = self._key_queues.order_key(topic, key, second)
         return await self._explicit(sends, outgoing, queue, what, deadline, order_key)
 
     def drop_absent_brokers(self, topic: str) -> None:
@@ -304,6 +351,7 @@ class Producer:
         Keys of the removed brokers move, with their parked messages. Without this call a broker retains its keys while
         the producer runs.
         """
+        topic = self._view.full(topic)
         self._key_queues.drop_absent(topic)
         if self._sends is not None:
             self._sends.drop_absent(topic)
@@ -313,7 +361,7 @@ class Producer:
     def _on_unavailable(self, given: OnUnavailable | None) -> OnUnavailable:
         what = self._options.on_unavailable if given is None else given
         check_on_unavailable(what)
-        return what
+        return what.within(self._view) if isinstance(what, Fallback) and self._options.namespace else what
 
     def _begin(self, message: Message, timeout_seconds: float | None) -> tuple[ExplicitSends, OutgoingMessage, float]:
         sends = self._usable()
@@ -330,6 +378,8 @@ class Producer:
     def _outgoing(self, messages: Sequence[Message]) -> list[OutgoingMessage]:
         # The id is the hex form of a random (version 4) UUID; making a UUID object takes eight times as long.
         random_bits, now = self._rng.getrandbits, self._clock.utc_now()
+        if self._options.namespace:
+            messages = [self._view.full_message(message) for message in messages]
         return [
             OutgoingMessage(
                 message, "%032x" % (random_bits(128) & _UUID_RANDOM | _UUID_VERSION_4), now, 0, message.deliver_at
@@ -404,7 +454,7 @@ class Producer:
         if span is not None:
             addr = "" if outcome is PARKED else self._addr_of(results[0].queue)
             span.end(outcome, queue=results[0].queue, addr=addr)
-        return results
+        return tuple(map(self._view.short_result, results)) if self._options.namespace else results
 
     def _addr_of(self, queue: MessageQueue) -> str:
         """Return the address of the broker that got the message; empty: it is not in the routes."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from pointsman_client.core.application_view import ApplicationView
 from pointsman_client.core.checks import check_function, check_number
 from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES, FaultRules
 from pointsman_client.core.message_queue import MessageQueue
@@ -44,6 +45,14 @@ class Fallback:
     def queue_instead_of(self, queue: MessageQueue, writable: tuple[MessageQueue, ...]) -> MessageQueue:
         """Return the other queue."""
         return self.queue if isinstance(self.queue, MessageQueue) else self.queue(queue, writable)
+
+    def within(self, view: ApplicationView) -> Fallback:
+        """Return the same for queues with full names."""
+        return Fallback(
+            lambda queue, writable: view.full_queue(
+                self.queue_instead_of(view.short_queue(queue), view.short_queues(writable))
+            )
+        )
 
 
 OnUnavailable = Literal["raise"] | Park | Fallback

@@ -65,7 +65,10 @@ class Sent(NamedTuple):
 
     def results(self, messages: Sequence[OutgoingMessage]) -> tuple[SendResult, ...]:
         """Return the result of each message."""
-        queue, (status, offsets, half), tries = self
+        queue, (status, offsets, half, recall_handle), tries = self
+        if recall_handle:
+            # A batch has no delayed messages.
+            return (SendResult(messages[0].message_id, queue, offsets[0], status, tries, half, recall_handle),)
         pairs = zip(messages, offsets, strict=True)
         return tuple([SendResult(each.message_id, queue, offset, status, tries, half) for each, offset in pairs])
 

@@ -13,6 +13,7 @@ from pointsman_client.client import parts_of
 from pointsman_client.client_ids import check_client_id, local_address, unique_instance
 from pointsman_client.core.checks import check_name, check_number, check_seconds
 from pointsman_client.core.message import Message, OutgoingMessage, check_batch
+from pointsman_client.core.namespace import with_namespace
 from pointsman_client.core.option_fields import takes_options, values_for
 from pointsman_client.core.send_outcome import SendMode, SendResult, SendStatus
 from pointsman_client.core.transactions import HalfMessage, TransactionState, half_properties
@@ -66,6 +67,9 @@ class TransactionProducerOptions(ProducerOptions):
             raise InvalidOptionError("topics", topics, "must be a list with at least one topic")
         for topic in self.topics:
             check_name("topic", topic)
+        # Everything inside has the full names.
+        object.__setattr__(self, "producer_group", with_namespace(self.namespace, self.producer_group))
+        object.__setattr__(self, "topics", tuple(with_namespace(self.namespace, topic) for topic in self.topics))
         if not callable(self.check):
             raise InvalidOptionError("check", self.check, "must be a function of a message")
         check_number("check_concurrency", self.check_concurrency)
@@ -146,7 +150,7 @@ class TransactionProducer(Producer):
             group=options.producer_group,
             client_id=options.client_id or check_client_id(f"{address}@{unique_instance(self._rng)}"),
             topics=self._topics,
-            on_check=lambda half, read: checks.ask(half, read, group),
+            on_check=lambda half, read: checks.ask(half, lambda: self._view.opened(read()), group),
             clock=self._clock,
         )
         group = transport.producer_group(request)
@@ -186,7 +190,7 @@ class TransactionProducer(Producer):
 
     def _outgoing_half(self, message: Message) -> OutgoingMessage:
         check_batch([message], max_message_size=self._options.max_message_size)
-        if message.topic not in self._topics:
+        if self._view.full(message.topic) not in self._topics:
             known = ", ".join(sorted(self._topics))
             problem = (
                 f"is not one of the producer's topics ({known}): add it there, since its brokers check transactions"

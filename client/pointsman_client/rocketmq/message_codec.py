@@ -372,6 +372,7 @@ class _MessageReader:
                 error,
                 offset_message_id,
                 address,
+                None,
             ),
         )
 

@@ -44,6 +44,7 @@ from pointsman_client.rocketmq.message_codec import (
     store_times,
 )
 from pointsman_client.rocketmq.pulling import GRID_SECONDS, SEARCHER, number, pull_fields, read_pulled
+from pointsman_client.rocketmq.recall_handle import recall_place
 from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.rocketmq.sending import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_NUMS, SendRequests
 
@@ -72,11 +73,11 @@ class RocketmqTransport:
     """Carries messages to and from RocketMQ brokers, 4.9 or later.
 
     Implements ``Transport``, ``SendsBack``, ``SendsOneWay``, ``ChecksMessages``, ``CreatesTopics``,
-    ``CoordinatesGroups``, ``HasTransactions``, ``HasRequests``, ``FiltersBySql`` and, with brokers 5.0 or later,
-    ``LeasesMessages`` and ``StatesConsumeMode``. Each broker has one connection, opened when it is first used. A
-    receipt has no offset for a delayed message: the broker puts it into an internal topic first. A batch cannot contain
-    delayed messages. Properties that RocketMQ uses itself, such as ``DELAY``, cannot be sent and are not in received
-    messages.
+    ``CoordinatesGroups``, ``HasTransactions``, ``HasRequests``, ``FiltersBySql``, ``RecallsMessages`` and, with brokers
+    5.0 or later, ``LeasesMessages`` and ``StatesConsumeMode``. Each broker has one connection, opened when it is first
+    used. A receipt has no offset for a delayed message: the broker puts it into an internal topic first. A batch cannot
+    contain delayed messages. Properties that RocketMQ uses itself, such as ``DELAY``, cannot be sent and are not in
+    received messages.
     """
 
     ends_in_time = True
@@ -126,7 +127,7 @@ class RocketmqTransport:
                 raise RequesterGoneError(addr, command.reason)
             raise send_refused(addr, command, messages[0].due_at)
         if messages[0].due_at is not None:
-            return SendReceipt(status, (None,))
+            return SendReceipt(status, (None,), None, command.ext.get("recallHandle", ""))
         first = number(addr, command, "queueOffset")
         if internal and "TRAN_MSG" in internal:
             return SendReceipt(status, (None,), sent_half(addr, messages[0], command))
@@ -153,6 +154,25 @@ class RocketmqTransport:
         link = self._link(addr)
         connection = link.connection or await link.connect(deadline)
         connection.send_one_way(head, body, deadline)
+
+    def recall_place(self, handle: str) -> tuple[str, str]:
+        """See :meth:`RecallsMessages.recall_place`."""
+        return recall_place(handle)
+
+    async def recall(self, addr: str, handle: str, *, timeout_seconds: float) -> None:
+        """See :meth:`RecallsMessages.recall` (RECALL_MESSAGE); needs ``recallMessageEnable`` at the broker."""
+        topic, broker_name = recall_place(handle)
+        fields = {
+            "producerGroup": self._options.producer_group,
+            "topic": topic,
+            "recallHandle": handle,
+            "bname": broker_name,
+        }
+        response = await self._link(addr).request(
+            BrokerRequestCode.RECALL_MESSAGE, fields, timeout_seconds=timeout_seconds
+        )
+        if response.command.code != BrokerResponseCode.SUCCESS:
+            raise refused(addr, response.command)
 
     def check(self, queue: MessageQueue, message: OutgoingMessage) -> None:
         """See :meth:`ChecksMessages.check`. How long a message may be delayed depends on the broker."""

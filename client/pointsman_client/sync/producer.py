@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from pointsman_client.core.checks import check_function
-from pointsman_client.core.message import Message, ReceivedMessage
+from pointsman_client.core.message import NO_PROPERTIES, Message, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.send_outcome import SendResult
@@ -81,6 +82,19 @@ class Producer(Facade):
         """Number of messages in its outboxes."""
         return self._invoke(lambda: self._producer.parked)
 
+    def message(
+        self,
+        topic: str,
+        value: Any,  # noqa: ANN401  of the application
+        *,
+        tags: str = "",
+        keys: tuple[str, ...] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        deliver_at: datetime | None = None,
+    ) -> Message:
+        """Return the message whose body the ``serializer`` encodes from ``value``, for any method that sends."""
+        return self._producer.message(topic, value, tags=tags, keys=keys, properties=properties, deliver_at=deliver_at)
+
     def send(self, message: Message, *, timeout_seconds: float | None = None) -> SendResult:
         """Send, with retries at other brokers; return when a broker has stored the message."""
         return self._call(
@@ -122,6 +136,12 @@ class Producer(Facade):
         """Send the reply to a received request; return when its sender has it."""
         return self._call(
             lambda: self._producer.reply(request, body, timeout_seconds=timeout_seconds), seconds=timeout_seconds or 0.0
+        )
+
+    def recall(self, handle: str, *, timeout_seconds: float | None = None) -> None:
+        """Have the broker drop a delayed message, named by ``SendResult.recall_handle``, before it delivers it."""
+        self._call(
+            lambda: self._producer.recall(handle, timeout_seconds=timeout_seconds), seconds=timeout_seconds or 0.0
         )
 
     def send_to(

@@ -98,6 +98,27 @@ async def test_each_request_gets_its_own_reply(line: Line) -> None:
     assert [len({each.reply_address.client_id for each in requests if each.reply_address})] == [1]
 
 
+async def test_in_a_namespace_the_reply_goes_to_the_brokers_own_topic_and_has_its_value(line: Line) -> None:
+    class Text:
+        def encode(self, value: str) -> bytes:
+            return value.encode()
+
+        def decode(self, body: bytes) -> str:
+            return body.decode()
+
+    line.routes.set(routed("SHOP%orders", {"a": line.broker.addr}, queues=1))
+    async with line.producer(namespace="SHOP", serializer=Text()) as producer:
+        asked = asyncio.create_task(producer.request(producer.message("orders", "1")))
+        await line.broker.until_asked(Request.SEND_MESSAGE_V2, 1)
+        queue = MessageQueue("SHOP%orders", CLUSTER, "a", 0)
+        pulled = await line.transport.pull(
+            line.broker.addr, queue, 0, max_messages=1, wait_seconds=0, timeout_seconds=5, reader=Reader("x")
+        )
+        sent = await producer.reply(pulled.messages[0], b"re 1")
+        assert sent.queue.topic == f"{CLUSTER}_REPLY_TOPIC"
+        assert (await asked).value == "re 1"
+
+
 async def test_a_large_reply_is_decompressed(line: Line) -> None:
     async with line.producer() as producer:
         asked = asyncio.create_task(producer.request(Message("orders", b"1")))
