@@ -78,6 +78,8 @@ async def test_no_message_is_lost_and_a_second_delivery_has_a_missed_lease(tmp_p
         await brokers[0].redis.start()
         await workers.have_consumed(5_000, seconds=PATIENCE_SECONDS)
         await first[2].kill()
+        await popping.leave()
+        await workers.join("--popping")
         bodies = await sending
         await workers.have_consumed_all(bodies, seconds=PATIENCE_SECONDS)
 

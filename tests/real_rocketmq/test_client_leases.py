@@ -288,6 +288,8 @@ async def test_no_message_of_a_mixed_group_is_lost_and_a_second_delivery_has_a_m
         await workers.join()
         await workers.have_consumed(1_500, seconds=PATIENCE_SECONDS)
         await first[2].kill()
+        await popping.leave()
+        await workers.join("--popping")
         await sending
 
         def by_java() -> Counter[str]:
