@@ -4,6 +4,7 @@ Argument: the broker's address. Each line of its input is ``send TOPIC SECONDS I
 """
 
 import asyncio
+import logging
 import sys
 import time
 from typing import Any
@@ -35,6 +36,7 @@ async def _send(producer: Any, topic: str, seconds: float, in_flight: int, batch
 
 
 async def main() -> None:
+    logging.disable()  # it warns until the topic is created
     producer = AIOKafkaProducer(bootstrap_servers=sys.argv[1])
     await producer.start()
     while line := await asyncio.to_thread(sys.stdin.readline):
