@@ -291,7 +291,7 @@ class NameServerClient:
 
     def broker(self, cluster: str, broker_name: str) -> BrokerData | None:
         """Return a replica group of the cached routes in its latest version; None if no cached route has it."""
-        return self._table.brokers.find(cluster, broker_name)
+        return self._table.brokers.groups.get((cluster, broker_name))
 
     def brokers_of(self, topics: Iterable[str]) -> tuple[BrokerData, ...]:
         """Return the replica groups of these topics' cached routes, each once, sorted by cluster and name."""

@@ -304,6 +304,26 @@ class RocketMQ(Clients):
         main = ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(home / "broker.conf")]
         return Broker([*self._java(home, "broker", *OPEN, jvm=jvm), *main], home, conf)
 
+    def proxy(self, addr: str, *, jvm: Sequence[str] = JVM) -> Running:
+        """Start a proxy for gRPC clients at host:port, for the brokers of cluster C; one of them must be registered.
+
+        Its jars are not those that :func:`fetched` returns. It is ready when its port accepts; it logs to ``logs`` in
+        its folder, and listens for clients of RocketMQ's wire at the next port.
+        """
+        _, port = split_addr(addr)
+        home = self._folder / "proxy"
+        java = [*self._java(home, "proxy", *OPEN, jvm=jvm), "-Drmq.logback.configurationFile=rmq.proxy.logback.xml"]
+        conf = {
+            "proxyMode": "cluster",
+            "rocketMQClusterName": "C",
+            "namesrvAddr": self._namesrv,
+            "grpcServerPort": port,
+            "remotingListenPort": port + 1,
+        }
+        file = home / "conf" / "rmq-proxy.json"
+        file.write_text(json.dumps(conf))
+        return Running([*java, "org.apache.rocketmq.proxy.ProxyStartup", "-pc", str(file)], home)
+
     def topics_on_disk(self, name: str, broker_id: int, topics: list[str]) -> None:
         """Give a broker topics before its first start."""
         config = {

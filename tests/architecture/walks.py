@@ -53,7 +53,7 @@ LIMITS = {
     "RocketMQ query": (6, 13),
     "watch's change": (14, 41),
     "history row": (8, 25),
-    "send": (15, 42),
+    "send": (15, 40),
 }
 """Maximum of files and functions."""
 

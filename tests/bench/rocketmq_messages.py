@@ -1,4 +1,8 @@
-"""Messages through a RocketMQ broker 5.3.3: this client against RocketMQ's own for Java, in turns, at one broker."""
+"""Messages through a RocketMQ broker 5.3.3: this client against RocketMQ's own for Java, in turns, at one broker.
+
+Beside them the clients that a Python team would pick instead: RocketMQ's own for Python, which needs a proxy before the
+same broker, and aiokafka with a broker of Kafka. CPU time is that of the client's process.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,13 @@ import itertools
 import statistics
 import tempfile
 import time
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
 
 from deploy.rocketmq.processes import RocketMQ, fetched, missing_programs
 from pointsman_client import Message, Producer, PushConsumer, ReceivedMessage
@@ -24,6 +27,8 @@ from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.errors import PointsmanError
 from pointsman_client.ports.transport import Reader
 from pointsman_client.rocketmq import RocketmqTransport
+from tests.bench.peers.load_process import Load, LoadProcess, load_process
+from tests.bench.peers.python_clients import Peer, aiokafka, rocketmq_python_client, started
 from tests.bench.remoting import JARS, JVM, VERSION
 from tests.bench.report import Report
 from tests.bench.servers import name_server
@@ -39,20 +44,10 @@ BATCHES_IN_FLIGHT = 8
 MESSAGES = 80_000
 """Consumed in each round."""
 START_SECONDS = 60.0
-ROUND_LIMIT_SECONDS = 60.0
 PRODUCED, CONSUMED, QUEUES = "Produced", "Consumed", 4
 PRODUCING_SHARE, CONSUMING_SHARE = 0.5, 1.2
 """Of Java's CPU time per message."""
 TIMEOUT_SECONDS = 10.0
-
-
-class Load(NamedTuple):
-    """What a client did in one round."""
-
-    messages: int
-    failed: int
-    cpu_seconds: float
-    seconds: float
 
 
 Round = Callable[[float], Awaitable[Load]]
@@ -84,24 +79,36 @@ async def measure(report: Report) -> None:
                 "a", jvm=JVM, mappedFileSizeCommitLog=str(256 * 1024 * 1024), mappedFileSizeConsumeQueue="6000000"
             )
             try:
-                async with worker(client, grpc, broker.addr) as ours, _java(rocketmq) as java:
+                async with (
+                    worker(client, grpc, broker.addr) as ours,
+                    load_process(rocketmq.load_command(jvm=JVM), "RocketMQ's client") as java,
+                    AsyncExitStack() as stack,
+                ):
                     report.progress("waiting for the broker, and filling it")
                     await ours.ask("fill")
-                    for subject in _subjects(ours, java):
+                    report.progress("fetching and starting other clients for Python")
+                    official = await started(stack, rocketmq_python_client(Path(folder), remoting, jvm=JVM))
+                    kafka = await started(stack, aiokafka(Path(folder), jvm=JVM))
+                    for subject in _subjects(ours, java, official, kafka):
                         await _compare(report, subject)
             finally:
                 broker.end()
 
 
-def _subjects(ours: Worker, java: _Java) -> list[_Subject]:
+def _subjects(ours: Worker, java: LoadProcess, official: tuple[Peer, ...], kafka: tuple[Peer, ...]) -> list[_Subject]:
     groups = (f"bench-{number}" for number in itertools.count())
 
     def send(in_flight: int, batch: int) -> dict[str, Round]:
-        return {
+        rounds: dict[str, Round] = {
             "ours": lambda seconds: ours.ask("send", seconds, in_flight, batch),
             "java": lambda seconds: java.measure(f"send {PRODUCED} {seconds} {in_flight} {batch}"),
             "transport": lambda seconds: ours.ask("send_bare", seconds, in_flight, batch),
         }
+        # The official one has no batches.
+        for peers, more in ((official if batch == 1 else (), ""), (kafka, f" {batch}")):
+            for name, process in peers:
+                rounds[name] = partial(_sent, process, f"send {PRODUCED} {{}} {in_flight}{more}")
+        return rounds
 
     consume: dict[str, Round] = {
         "ours": lambda _: ours.ask("consume", next(groups)),
@@ -119,9 +126,14 @@ def _subjects(ours: Worker, java: _Java) -> list[_Subject]:
     ]
 
 
+async def _sent(process: LoadProcess, command: str, seconds: float) -> Load:
+    return await process.measure(command.format(seconds))
+
+
 async def _compare(report: Report, subject: _Subject) -> None:
-    report.progress(f"{subject.title}: warming Java")
-    await subject.rivals["java"](WARM_UP_SECONDS)
+    for name in [name for name in subject.rivals if name not in {"ours", "transport"}]:
+        report.progress(f"{subject.title}: warming {name}")
+        await subject.rivals[name](WARM_UP_SECONDS)
     rounds: dict[str, list[Load]] = {name: [] for name in subject.rivals}
     for number in range(ROUNDS + 1):
         report.progress(f"{subject.title}: round {number} of {ROUNDS}")
@@ -145,40 +157,15 @@ async def _compare(report: Report, subject: _Subject) -> None:
         f"{ratio['transport']:.2f} of Java's CPU time ({micros['transport']:.1f} us), "
         f"{speed['transport']:,.0f} per second",
     )
+    for name in [name for name in subject.rivals if name not in {"ours", "transport", "java"}]:
+        report.figure(
+            f"  {name}",
+            f"{ratio[name]:.2f} of Java's CPU time ({micros[name]:.1f} us), {ratio[name] / ratio['ours']:.2f} of ours, "
+            f"{speed[name]:,.0f} per second",
+        )
     failed = {name: sum(load.failed for load in loads) for name, loads in rounds.items()}
     if any(failed.values()):
         report.figure("  failed sends, not counted", ", ".join(f"{name}: {each:,}" for name, each in failed.items()))
-
-
-# --- RocketMQ's client for Java -------------------------------------------------------------------------------
-
-
-class _Java:
-    """The process of Load.java."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    async def measure(self, command: str) -> Load:
-        """Run a command and return what the process measured."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{command}\n".encode())
-        async with asyncio.timeout(ROUND_LIMIT_SECONDS):
-            while line := (await self._process.stdout.readline()).split():
-                if line[0] == b"measured":
-                    return Load(int(line[1]), int(line[2]), float(line[3]), float(line[4]))
-        raise EOFError(f"RocketMQ's client ended during {command!r}")
-
-
-@asynccontextmanager
-async def _java(rocketmq: RocketMQ) -> AsyncIterator[_Java]:
-    process = await asyncio.create_subprocess_exec(*rocketmq.load_command(jvm=JVM), stdin=PIPE, stdout=PIPE)
-    try:
-        yield _Java(process)
-    finally:
-        process.kill()
-        await process.wait()
 
 
 # --- this client, in its own process --------------------------------------------------------------------------

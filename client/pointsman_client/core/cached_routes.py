@@ -21,6 +21,8 @@ class BrokerIndex:
 
     def __init__(self) -> None:
         self._groups: dict[BrokerKey, BrokerData] = {}
+        self.groups: Mapping[BrokerKey, BrokerData] = self._groups
+        """Of each group in a cached route the latest version."""
         self._routes_with: Counter[BrokerKey] = Counter()
         self._routes_naming: Counter[str] = Counter()
         self._removed: set[str] = set()
@@ -44,10 +46,6 @@ class BrokerIndex:
         """Record that a cached route was confirmed: its groups are now the latest versions."""
         for data in route.broker_datas:
             self._groups[data.key] = data
-
-    def find(self, cluster: str, broker_name: str) -> BrokerData | None:
-        """Return a group of the cached routes; None if there is none."""
-        return self._groups.get((cluster, broker_name))
 
     def of_routes(self, routes: Iterable[TopicRoute]) -> tuple[BrokerData, ...]:
         """Return the groups of these cached routes, each once, sorted by cluster and name."""

@@ -202,8 +202,8 @@ class ExplicitSends:
             return result._replace(tries=tries + result.tries)
 
     async def _send_to(self, queue: MessageQueue, outgoing: OutgoingMessage, deadline: float) -> SendResult:
-        sent = await self.sender.send_to(queue, [outgoing], deadline=deadline)
-        return sent.results([outgoing])[0]
+        (result,) = await self.sender.send_to(queue, [outgoing], deadline=deadline)
+        return result
 
 
 def check_queue(option: str, queue: object, topic: str) -> None:

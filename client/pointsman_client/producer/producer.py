@@ -59,8 +59,8 @@ PARKED = "PARKED"
 CANCELLED = "CANCELLED"
 """Outcome passed to the metrics hook when the caller cancelled the send."""
 
-_UUID_VERSION_4 = 4 << 76 | 0b10 << 62
-"""The version and variant bits of a random UUID (RFC 9562)."""
+_UUID_VERSION_4 = 1 << 128 | 4 << 76 | 0b10 << 62
+"""The version and variant bits of a random UUID (RFC 9562), and one above them, which keeps all 32 digits."""
 _UUID_RANDOM = ~(0b1111 << 76 | 0b11 << 62)
 
 
@@ -188,7 +188,8 @@ class Producer:
         :class:`NoWritableQueueError`, :class:`NoBrokerUpError` (at the deadline), and :class:`SendFailedError` with
         each attempt and its cause.
         """
-        (result,) = await self._send([message], SendMode.SYNC, timeout_seconds)
+        sends, outgoing, deadline = self._begin([message], timeout_seconds)
+        (result,) = await self._counted(outgoing, partial(sends.sender.send, mode=SendMode.SYNC, deadline=deadline))
         return result
 
     async def send_batch(
@@ -198,7 +199,8 @@ class Producer:
 
         Raises as :meth:`send` does.
         """
-        return await self._send(messages, SendMode.SYNC, timeout_seconds)
+        sends, outgoing, deadline = self._begin(messages, timeout_seconds)
+        return await self._counted(outgoing, partial(sends.sender.send, mode=SendMode.SYNC, deadline=deadline))
 
     def send_async(self, message: Message, callback: SendCallback, *, timeout_seconds: float | None = None) -> None:
         """Send in the background; returns immediately. Call it in the event loop.
@@ -208,7 +210,7 @@ class Producer:
         immediately for an invalid message, and :class:`TooManyInFlightError`.
         """
         check_function("callback", callback, "must be a function of the result")
-        sends, outgoing, deadline = self._begin(message, timeout_seconds)
+        sends, (outgoing,), deadline = self._begin([message], timeout_seconds)
         self._send_unawaited(outgoing, partial(sends.sender.send, mode=SendMode.ASYNC, deadline=deadline), callback)
 
     def send_oneway(self, message: Message, *, timeout_seconds: float | None = None) -> None:
@@ -217,7 +219,7 @@ class Producer:
         Returns immediately. RocketMQ brokers do not respond: the send ends when the message is in the connection's
         write buffer, with the outcome UNCONFIRMED. Raises for an invalid message, and :class:`TooManyInFlightError`.
         """
-        sends, outgoing, deadline = self._begin(message, timeout_seconds)
+        sends, (outgoing,), deadline = self._begin([message], timeout_seconds)
 
         async def send(messages: Sequence[OutgoingMessage]) -> tuple[SendResult, ...]:
             return (await sends.sender.send_one_way(messages[0], deadline=deadline),)
@@ -233,7 +235,7 @@ class Producer:
         calls :meth:`reply`. Needs RocketMQ brokers. Raises as :meth:`send`, :class:`NoReplyError`, and
         :class:`InvalidOptionError` for a transport without requests.
         """
-        sends, outgoing, deadline = self._begin(message, timeout_seconds)
+        sends, (outgoing,), deadline = self._begin([message], timeout_seconds)
         seconds = deadline - self._clock.monotonic()
 
         async def send(request: OutgoingMessage) -> object:
@@ -251,7 +253,7 @@ class Producer:
         if address is None:
             raise InvalidMessageError("request", request.message_id, "is the id of a message that awaits no reply")
         topic = reply_topic(request.queue.cluster)
-        sends, outgoing, deadline = self._begin(Message(topic, body), timeout_seconds)
+        sends, (outgoing,), deadline = self._begin([Message(topic, body)], timeout_seconds)
         # The brokers' own topic is in no namespace.
         outgoing = outgoing._replace(message=Message(topic, body), internal_properties=address.reply_properties())
         send = partial(sends.sender.send, mode=SendMode.SYNC, deadline=deadline)
@@ -288,7 +290,7 @@ class Producer:
         :class:`QueueUnavailableError`, :class:`Park` or :class:`Fallback`. Also raises as :meth:`send` does, and with
         :class:`Park` :class:`OutboxFullError` and :class:`OutboxFailedError`.
         """
-        sends, outgoing, deadline = self._begin(message, timeout_seconds)
+        sends, (outgoing,), deadline = self._begin([message], timeout_seconds)
         given: object = queue
         if not isinstance(given, MessageQueue):
             raise InvalidOptionError("queue", given, "must be a MessageQueue, such as those of client.publish_queues()")
@@ -311,7 +313,7 @@ class Producer:
         The queues are those that can be written now, so a selector that uses their number moves keys while a broker is
         down; :meth:`send_by_key` does not.
         """
-        sends, outgoing, deadline = self._begin(message, timeout_seconds)
+        sends, (outgoing,), deadline = self._begin([message], timeout_seconds)
         check_function("selector", selector, "must be a function of queues, message and argument")
         topic, view = outgoing.message.topic, self._view
         info = await sends.sender.publish_info(topic, deadline)
@@ -335,7 +337,7 @@ class Producer:
         without one :class:`TopicNotFoundError` is raised. A key with parked messages keeps its queue until they are
         sent, also when queues are added. ``second``: distributes a key that has sub-shards.
         """
-        sends, outgoing, deadline = self._begin(message, timeout_seconds)
+        sends, (outgoing,), deadline = self._begin([message], timeout_seconds)
         check_key(key)
         if second is not None:
             check_key(second, name="second")
@@ -363,10 +365,22 @@ class Producer:
         check_on_unavailable(what)
         return what.within(self._view) if isinstance(what, Fallback) and self._options.namespace else what
 
-    def _begin(self, message: Message, timeout_seconds: float | None) -> tuple[ExplicitSends, OutgoingMessage, float]:
+    def _begin(
+        self, messages: Sequence[Message], timeout_seconds: float | None
+    ) -> tuple[ExplicitSends, list[OutgoingMessage], float]:
+        """Check a send, and return what it needs: the messages of one request, and its deadline."""
         sends = self._usable()
-        check_batch([message], max_message_size=self._options.max_message_size)
-        (outgoing,) = self._outgoing([message])
+        check_batch(messages, max_message_size=self._options.max_message_size)
+        # The id is the hex form of a random (version 4) UUID; making a UUID object takes eight times as long.
+        random_bits, now = self._rng.getrandbits, self._clock.utc_now()
+        if self._options.namespace:
+            messages = [self._view.full_message(message) for message in messages]
+        outgoing = [
+            OutgoingMessage(
+                message, hex(random_bits(128) & _UUID_RANDOM | _UUID_VERSION_4)[3:], now, 0, message.deliver_at
+            )
+            for message in messages
+        ]
         return sends, outgoing, self._deadline(timeout_seconds)
 
     def _usable(self) -> ExplicitSends:
@@ -375,32 +389,11 @@ class Producer:
             raise ClientNotStartedError
         return self._sends
 
-    def _outgoing(self, messages: Sequence[Message]) -> list[OutgoingMessage]:
-        # The id is the hex form of a random (version 4) UUID; making a UUID object takes eight times as long.
-        random_bits, now = self._rng.getrandbits, self._clock.utc_now()
-        if self._options.namespace:
-            messages = [self._view.full_message(message) for message in messages]
-        return [
-            OutgoingMessage(
-                message, "%032x" % (random_bits(128) & _UUID_RANDOM | _UUID_VERSION_4), now, 0, message.deliver_at
-            )
-            for message in messages
-        ]
-
     def _deadline(self, timeout_seconds: float | None) -> float:
         if timeout_seconds is None:
             return self._clock.monotonic() + self._options.send_msg_timeout_seconds
         check_seconds("timeout_seconds", timeout_seconds)
         return self._clock.monotonic() + timeout_seconds
-
-    async def _send(
-        self, messages: Sequence[Message], mode: SendMode, timeout_seconds: float | None
-    ) -> tuple[SendResult, ...]:
-        sender = self._usable().sender
-        check_batch(messages, max_message_size=self._options.max_message_size)
-        outgoing = self._outgoing(messages)
-        send = partial(sender.send, mode=mode, deadline=self._deadline(timeout_seconds))
-        return await self._counted(outgoing, send)
 
     def _send_unawaited(self, outgoing: OutgoingMessage, send: SendMessages, callback: SendCallback | None) -> None:
         size = outgoing.message.size

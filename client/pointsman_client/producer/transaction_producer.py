@@ -12,7 +12,7 @@ from typing import Self
 from pointsman_client.client import parts_of
 from pointsman_client.client_ids import check_client_id, local_address, unique_instance
 from pointsman_client.core.checks import check_name, check_number, check_seconds
-from pointsman_client.core.message import Message, OutgoingMessage, check_batch
+from pointsman_client.core.message import Message
 from pointsman_client.core.namespace import with_namespace
 from pointsman_client.core.option_fields import takes_options, values_for
 from pointsman_client.core.send_outcome import SendMode, SendResult, SendStatus
@@ -170,9 +170,10 @@ class TransactionProducer(Producer):
 
         Raises as :meth:`send`, and :class:`SendFailedError` when the broker stored it less safely than it was set to.
         """
-        sender = self._usable().sender
-        outgoing, deadline = self._outgoing_half(message), self._deadline(timeout_seconds)
-        (result,) = await self._counted([outgoing], partial(sender.send, mode=SendMode.SYNC, deadline=deadline))
+        sends, (outgoing,), deadline = self._begin([message], timeout_seconds)
+        self._check_half(message)
+        outgoing = outgoing._replace(internal_properties=half_properties(self._group_options.producer_group))
+        (result,) = await self._counted([outgoing], partial(sends.sender.send, mode=SendMode.SYNC, deadline=deadline))
         half = result.half
         assert self._checks is not None  # noqa: S101  # it is started
         assert half is not None  # noqa: S101  # of a transport with transactions
@@ -188,8 +189,7 @@ class TransactionProducer(Producer):
         self._checks.began(half)
         return result
 
-    def _outgoing_half(self, message: Message) -> OutgoingMessage:
-        check_batch([message], max_message_size=self._options.max_message_size)
+    def _check_half(self, message: Message) -> None:
         if self._view.full(message.topic) not in self._topics:
             known = ", ".join(sorted(self._topics))
             problem = (
@@ -199,8 +199,6 @@ class TransactionProducer(Producer):
         if message.deliver_at is not None:
             problem = "cannot be set in a transaction: brokers deliver the message when it is committed"
             raise InvalidMessageError("deliver_at", message.deliver_at.isoformat(), problem)
-        (outgoing,) = self._outgoing([message])
-        return outgoing._replace(internal_properties=half_properties(self._group_options.producer_group))
 
     async def _end_transaction(
         self, half: HalfMessage, state: TransactionState, message: Message, timeout_seconds: float | None

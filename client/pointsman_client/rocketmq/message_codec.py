@@ -37,6 +37,7 @@ _SYS_FLAG_AT, _SHORTEST = 36, 91
 _TOPIC_WIDTHS = {0xDAA320A7: 1, 0xDAA320AB: 2}
 """Bytes of the topic's length, by magic number."""
 _BATCHED = struct.Struct(">IIIiI")
+_PROPERTIES_LENGTH = struct.Struct(">H")
 MAX_BATCHED = 100_000
 """Messages in a batch that is stored as one: more do not fit into the 4 MiB of ``maxMessageSize``."""
 MAX_UNWRAPPED = 10_000
@@ -125,13 +126,18 @@ def _without_separators(text: str) -> str:
     return text.replace("\x01", " ").replace("\x02", " ").encode("utf-8", "replace").decode()
 
 
-def encode_batch(messages: Iterable[tuple[bytes, str]]) -> bytes:
-    """Return the body of a batch: a record for each pair of body and properties."""
+def encode_batch(messages: Iterable[OutgoingMessage], topic: str) -> bytes:
+    """Return the body of a batch for a queue of ``topic``: a record for each message.
+
+    Raises InvalidMessageError for properties that would not arrive as they are.
+    """
     parts: list[bytes] = []
-    for body, properties in messages:
-        text = properties.encode()
-        size = _BATCHED.size + len(body) + 2 + len(text)
-        parts += (_BATCHED.pack(size, 0, 0, 0, len(body)), body, len(text).to_bytes(2, "big"), text)
+    record, length = _BATCHED.pack, _PROPERTIES_LENGTH.pack
+    for outgoing in messages:
+        body, properties = outgoing.message.body, properties_text(outgoing, topic).encode()
+        body_bytes, property_bytes = len(body), len(properties)
+        size = _BATCHED.size + body_bytes + _PROPERTIES_LENGTH.size + property_bytes
+        parts += (record(size, 0, 0, 0, body_bytes), body, length(property_bytes), properties)
     return b"".join(parts)
 
 

@@ -188,15 +188,16 @@ class RocketmqTransport:
         is_one_way: bool = False,
     ) -> tuple[bytes, bytes]:
         first = messages[0]
-        version = 0
+        now, version = first.born_at, 0
         if first.due_at is not None:
+            now = self._clock.utc_now()
             # How a broker delays messages depends on its version, which may have changed since its last connection.
             connection = self._link(addr).connection
             version = 0 if connection is None else connection.version
             if not version:
                 await self._offset(addr, queue, BrokerRequestCode.GET_MIN_OFFSET, {}, deadline)
                 version = self._link(addr).version
-        now, encode = self._clock.utc_now(), self._requests.to_request
+        encode = self._requests.to_request
         if len(first.message.body) < IN_THREAD_BYTES:
             return encode(queue, messages, now=now, version=version, is_one_way=is_one_way)
         encode = partial(encode, queue, messages, now=now, version=version, is_one_way=is_one_way)

@@ -71,7 +71,7 @@ class SendRequests:
             if due_at is not None:
                 problem = "cannot be set in a batch on RocketMQ brokers: send the message alone"
                 raise InvalidMessageError(DELIVER_AT, due_at.isoformat(), problem)
-            body = encode_batch([(each.message.body, properties_text(each, queue.topic)) for each in messages])
+            body = encode_batch(messages, queue.topic)
             code, properties = _SEND_BATCH, property_text("WAIT", "true")
         else:
             delay = "" if first.due_at is None else delay_property(first.due_at, now=now, version=version)

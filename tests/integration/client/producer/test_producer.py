@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -73,6 +74,17 @@ async def test_a_message_is_sent_and_the_result_names_the_queue(server: Scripted
         assert len({first.message_id, second.message_id}) == 2
         assert (uuid.UUID(first.message_id).version, len(first.message_id)) == (4, 32)
         assert shop.heard.sends == [("SEND_OK", 1)] * 2
+
+
+class LowestRandom(random.Random):
+    def getrandbits(self, _k: int, /) -> int:
+        return 0
+
+
+async def test_an_id_with_leading_zeros_has_all_its_digits(server: ScriptedRouteServer) -> None:
+    async with producing(server, rng=LowestRandom()) as shop:
+        result = await shop.producer.send(HELLO)
+        assert result.message_id == uuid.UUID(int=0, version=4).hex
 
 
 async def test_w5_messages_take_turns_over_all_queues_of_both_brokers(server: ScriptedRouteServer) -> None:

@@ -182,11 +182,11 @@ def test_groups_and_addresses_are_those_of_the_cached_routes(
         assert {data.broker_name for data in table.brokers_of("xyz")} == {data.broker_name for data in datas}
         for name in "ab":
             known = [data for data in datas if data.broker_name == name]
-            found = table.brokers.find("DefaultCluster", name)
+            found = table.brokers.groups.get(("DefaultCluster", name))
             assert (found is not None) == bool(known)
         if groups:
             for data in route_of(topic, groups).broker_datas:
-                assert table.brokers.find(data.cluster, data.broker_name) == data
+                assert table.brokers.groups[data.key] == data
 
 
 def test_a_topic_that_is_dropped_or_evicted_is_reported_once_as_dropped() -> None:
@@ -207,7 +207,7 @@ def test_a_moved_broker_has_its_new_address_and_not_the_old_one() -> None:
     table.accept(route_of("x", {"a": {0: "10.0.0.1:1"}}), now=0.0)
     table.accept(route_of("x", {"a": {0: "10.0.0.2:1"}}), now=1.0)
 
-    found = table.brokers.find("DefaultCluster", "a")
+    found = table.brokers.groups.get(("DefaultCluster", "a"))
     assert found is not None
     assert found.master is not None
     assert found.master.addr == "10.0.0.2:1"

@@ -262,8 +262,13 @@ def test_what_is_sent_is_received(properties: dict[str, str], body: bytes) -> No
 
 @given(st.lists(st.tuples(st.binary(), st.dictionaries(TEXT, TEXT, max_size=3))))
 def test_a_batch_is_read_as_it_was_written(messages: list[tuple[bytes, dict[str, str]]]) -> None:
-    texts = [(body, text_of(properties)) for body, properties in messages]
-    assert read_batch(encode_batch(texts)) == texts
+    batch = [
+        OutgoingMessage(Message.unchecked("orders", body, properties=properties), f"id-{at}", BORN_AT)
+        for at, (body, properties) in enumerate(messages)
+    ]
+    assert read_batch(encode_batch(batch, "orders")) == [
+        (each.message.body, properties_text(each, "orders")) for each in batch
+    ]
 
 
 @pytest.mark.parametrize(
