@@ -25,8 +25,8 @@ from pointsman_agent.queue_stats.ends import QueueContents, QueueEnds, QueueEnds
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 
 REST_FOR_EACH_SECOND = 100.0
-"""Time from one long measurement to the next, as a multiple of what it took: with many queues, or a slow broker,
-measurements use at most a hundredth of a core of the agent and of the broker."""
+"""Time from the second of two long measurements to the next, as a multiple of what the shorter one took: with many
+queues, or a slow broker, measurements use at most a hundredth of a core of the agent and of the broker."""
 LONG_SECONDS = 0.3
 """A measurement that takes no longer is not long: it uses a hundredth of the default interval, and few queues take as
 long on a busy machine."""
@@ -145,6 +145,7 @@ class QueueStatsCollector:
         self._clock = clock
         self._metrics = metrics
         self._draw = draw
+        self._took_before = 0.0
         self._meter = meter
         self._progress = progress
         self._unmeasured = 0
@@ -168,9 +169,11 @@ class QueueStatsCollector:
 
     def _pace(self, took: float) -> float:
         """Return the seconds from the begin of a measurement that took this long to that of the next."""
-        if took <= LONG_SECONDS:
+        # One long measurement alone is a busy moment of the machine or of the broker.
+        usual, self._took_before = min(took, self._took_before), took
+        if usual <= LONG_SECONDS:
             return self._live_interval
-        return max(self._live_interval, min(REST_FOR_EACH_SECOND * took, LONGEST_INTERVAL_SECONDS))
+        return max(self._live_interval, min(REST_FOR_EACH_SECOND * usual, LONGEST_INTERVAL_SECONDS))
 
     async def _with_contents(self, stats: QueueStats) -> QueueStats:
         """Add the memory of the busiest queues, and the age of the oldest unread messages, if the broker has them."""

@@ -394,15 +394,18 @@ async def test_measurements_that_take_long_become_rare(clock: ManualClock) -> No
         await clock.advance(2.0)
         assert collecting.broker.asked == 1
         assert collecting.metric("pointsman_agent_queue_measurement_seconds") == 2.0
+        assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 60.0, "one alone"
+        await clock.advance(60.0)
+        assert collecting.broker.asked == 2
         assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 200.0
         await clock.advance(197.9)
-        assert collecting.broker.asked == 1
+        assert collecting.broker.asked == 2
         collecting.broker.waits = None
         await clock.advance(0.1)
-        assert collecting.broker.asked == 2
+        assert collecting.broker.asked == 3
         assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 60.0
         collecting.broker.waits = lambda: clock.sleep(20.0)
-        await clock.advance(80.0)
+        await clock.advance(140.0)
         assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 600.0
 
 
@@ -414,7 +417,7 @@ async def test_a_short_interval_is_kept_while_measurements_are_not_long(clock: M
         await clock.advance(0.25)
         assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 1.0
         collecting.broker.waits = lambda: clock.sleep(0.5)
-        await clock.advance(1.25)
+        await clock.advance(2.25)
         assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 50.0
 
 
