@@ -13,7 +13,6 @@ CONSTRAINTS := deploy/dev/constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 PROTOC := .build/protoc/bin/python
 PROTOS := $(sort $(wildcard proto/pointsman/v1/*.proto))
-CLASSES := $(VENV)/share/pointsman-report/classes.jsa
 SERVICES := $(sort $(wildcard proto/pointsman/v1/*_service.proto))
 
 .PHONY: help
@@ -59,7 +58,6 @@ setup: $(STAMP) ## Virtual environment in .venv; Java 17, redis-server, Chromium
 .PHONY: programs
 programs: $(STAMP)
 	@deploy/dev/install_programs.sh
-	@[ $(CLASSES) -nt $(STAMP) ] || $(BIN)/pointsman-report prepare
 
 $(STAMP): pyproject.toml $(wildcard */pyproject.toml) $(CONSTRAINTS) deploy/dev/create_environment.sh
 	@PYTHON=$(PYTHON) deploy/dev/create_environment.sh $(VENV) $(CONSTRAINTS)
