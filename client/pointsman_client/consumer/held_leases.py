@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,6 +39,10 @@ class HeldLease:
     """0: it is not renewed."""
     is_changed: bool = False
     """Whether the application changed its end."""
+    changing: asyncio.Future[None] | None = None
+    """Ends with the request in flight that changes it: a broker may know the lease by what this returns, alone."""
+    is_ending: bool = False
+    """Whether its acknowledgement is in flight."""
 
 
 _Key = tuple[MessageQueue, int, int]
@@ -102,11 +107,14 @@ class HeldLeases:
 
     async def acknowledge(self, messages: Sequence[ReceivedMessage]) -> None:
         """Finish messages. Raises LeaseExpiredError, and the error of a broker, after all have been tried."""
+        await self._unchanging(messages)
         found = [self._held.get(_key(message)) for message in messages]
         over = [message.message_id for message, held in zip(messages, found, strict=True) if held is None]
         by_master, failure = self._by_master(each for each in found if each is not None)
         for addr, held in by_master.items():
             leases, now = [each.lease for each in held], self._clock.monotonic()
+            for each in held:
+                each.is_ending = True
             try:
                 expired = await self._transport.acknowledge(
                     addr, leases, group=self._group, timeout_seconds=self._timeout_seconds
@@ -115,6 +123,9 @@ class HeldLeases:
                 failure = failure or error
                 self._note(held, error.code)
                 continue
+            finally:
+                for each in held:
+                    each.is_ending = False
             late = [each for each in held if each.lease in expired or (not self._is_noticed and each.ends_at <= now)]
             self._note([each for each in held if each not in late], "ok")
             self._note(late, LeaseExpiredError.code)
@@ -128,6 +139,7 @@ class HeldLeases:
 
     async def change(self, messages: Sequence[ReceivedMessage], invisible_seconds: float) -> None:
         """Let leases end ``invisible_seconds`` from now, without a renewal. Raises as :meth:`acknowledge`."""
+        await self._unchanging(messages)
         found = [self._held.get(_key(message)) for message in messages]
         over = [message.message_id for message, held in zip(messages, found, strict=True) if held is None]
         by_master, failure = self._by_master(each for each in found if each is not None)
@@ -158,6 +170,8 @@ class HeldLeases:
         for each in list(self._held.values()):
             if each.ends_at - now > each.invisible_seconds * RENEW_SHARE or each.ends_at <= now:
                 continue
+            if each.is_ending or each.changing is not None:
+                continue
             if each.renew_until > now:
                 due[each.invisible_seconds].append(each)
             elif each.renew_until:
@@ -178,7 +192,9 @@ class HeldLeases:
         by_master, failure = self._by_master(due)
         try:
             for addr, held in by_master.items():
-                for each in await self._change(addr, held, seconds):
+                # While it waited for another broker, leases may have been acknowledged.
+                still = [each for each in held if not each.is_ending and self._held.get(_key(each.message)) is each]
+                for each in await self._change(addr, still, seconds) if still else ():
                     logger.warning(
                         "the lease of message %s of %s of group %s was over before it was renewed",
                         each.message.message_id,
@@ -193,14 +209,21 @@ class HeldLeases:
 
     async def _change(self, addr: str, held: Sequence[HeldLease], seconds: float) -> list[HeldLease]:
         """Change leases of one broker, and return those that are over."""
-        since = self._clock.monotonic()
-        changed = await self._transport.change_invisible(
-            addr,
-            [each.lease for each in held],
-            group=self._group,
-            invisible_seconds=seconds,
-            timeout_seconds=self._timeout_seconds,
-        )
+        since, changing = self._clock.monotonic(), asyncio.get_running_loop().create_future()
+        for each in held:
+            each.changing = changing
+        try:
+            changed = await self._transport.change_invisible(
+                addr,
+                [each.lease for each in held],
+                group=self._group,
+                invisible_seconds=seconds,
+                timeout_seconds=self._timeout_seconds,
+            )
+        finally:
+            for each in held:
+                each.changing = None
+            changing.set_result(None)
         over = []
         for each, lease in zip(held, changed, strict=True):
             if lease is None:
@@ -209,6 +232,12 @@ class HeldLeases:
             else:
                 each.lease, each.ends_at = lease, since + seconds
         return over
+
+    async def _unchanging(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Wait until no request that changes the leases of these messages is in flight."""
+        held = [each for message in messages if (each := self._held.get(_key(message))) is not None]
+        while changing := {each.changing for each in held if each.changing is not None}:
+            await asyncio.wait(changing)
 
     def _by_master(self, held: Iterable[HeldLease]) -> tuple[Mapping[str, list[HeldLease]], PointsmanError | None]:
         """Return leases by the address of their master, and the error of those whose broker has none now."""
