@@ -1,4 +1,4 @@
-"""The penalty carried from day to day, also over days without charges: against plain Python, and night by night."""
+"""Penalty and flag, carried from day to day, also over days without charges: against plain Python, and night by night."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.functions import explode, lit, struct
+from pyspark.sql.functions import col, explode, struct
 
 from pointsman_report.parameters import FlapParameters
 from pointsman_report.schemas import INSTANCE
@@ -16,6 +16,10 @@ from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.flap_penalty import (
     carried_penalty,
     charged_days,
+    flagged_before,
+    flags_of_day,
+    marks,
+    penalties,
     penalties_of_day,
     penalty_before,
     running_sums,
@@ -43,17 +47,23 @@ def charged(seed: int) -> dict[str, Charges]:
     }
 
 
-def plain(charges: Charges, parameters: FlapParameters, *, before: float) -> list[tuple[float, float]]:
-    """The penalty at the start and at the end of each day, charge by charge."""
+Day = tuple[float, float, bool, bool]
+"""Penalty and flag, each at the start and at the end of a day."""
+
+
+def plain(charges: Charges, parameters: FlapParameters, *, before: float, flag: bool) -> list[Day]:
+    """Charge by charge."""
     half_life_us = parameters.half_life_minutes * 60e6
     penalty, found = before, []
     for number in range(DAYS):
-        start, at = penalty, 0
+        start, at, flag_at_start = penalty, 0, flag
         for _, charged_at, points in (charge for charge in charges if charge[0] == number):
-            penalty = min(CEILING, penalty * 0.5 ** ((charged_at - at) / half_life_us) + points)
-            at = charged_at
+            decayed = penalty * 0.5 ** ((charged_at - at) / half_life_us)
+            penalty, at = min(CEILING, decayed + points), charged_at
+            flag = penalty > parameters.suppress_above or (flag and decayed >= parameters.reuse_below)
         penalty *= 0.5 ** ((DAY_US - at) / half_life_us)
-        found.append((start, penalty))
+        flag = flag and penalty >= parameters.reuse_below
+        found.append((start, penalty, flag_at_start, flag))
     return found
 
 
@@ -64,7 +74,7 @@ def day(number: int) -> date:
 def computed(
     spark: SparkSession,
     brokers: dict[str, Charges],
-    before: dict[str, float],
+    before: dict[str, tuple[float, bool]],
     parameters: FlapParameters,
     *,
     first: int,
@@ -85,33 +95,46 @@ def computed(
         f"dt date, {instance}, at long, cause string, points double",
     )
     known = rows([(day(first), "c", name, 0) for name in brokers], f"dt date, {instance}")
-    yesterday = rows([("c", name, 0, penalty) for name, penalty in before.items()], f"{instance}, penalty double")
+    yesterday = rows(
+        [("c", name, 0, *each) for name, each in before.items()], f"{instance}, penalty double, flagged boolean"
+    )
     sums = running_sums(charges, parameters=parameters)
     known_from = known.withColumnRenamed("dt", "known_from")
     charged_on = charged_days(sums, known_from, yesterday, first_day=day(first), parameters=parameters)
-    carried = yesterday.select(*INSTANCE, carried_penalty(parameters).alias("carried_penalty"))
-    held = known.join(carried, on=list(INSTANCE), how="left").select(
-        "dt", *INSTANCE, struct("carried_penalty").alias("held")
+    marked = marks(penalties(sums, charged_on), parameters=parameters)
+    carried = yesterday.select(
+        *INSTANCE, carried_penalty(parameters).alias("carried_penalty"), col("flagged").alias("carried_flagged")
     )
-    found = penalty_before(spans(held, charged_on, last_day=day(last)), first_day=day(first))
+    held = known.join(carried, on=list(INSTANCE), how="left").select(
+        "dt", *INSTANCE, struct("carried_penalty", "carried_flagged").alias("held")
+    )
+    of_spans = penalty_before(spans(held, charged_on, marked, last_day=day(last)), first_day=day(first))
+    found = flagged_before(of_spans, parameters=parameters)
     assert found.count() <= BROKERS + 2 * charged_on.count()
     each_day = explode(utc_days.days_between(found["dt"], found["last_on"])).alias("day")
-    days = found.select("*", lit(None).cast("double").alias("highest"), each_day).drop("dt")
-    return days.withColumnRenamed("day", "dt").withColumns(penalties_of_day(parameters)).collect()
+    days = found.select("*", each_day).withColumnRenamed("dt", "first_on").withColumnRenamed("day", "dt")
+    return days.withColumns(penalties_of_day(parameters)).withColumns(flags_of_day(parameters)).collect()
 
 
 @pytest.mark.parametrize("half_life_minutes", [15, 1_000, 20_000])
 def test_a_penalty_decays_over_days_without_charges_in_one_pass_and_night_by_night(
     spark: SparkSession, half_life_minutes: int
 ) -> None:
-    parameters = FlapParameters(half_life_minutes=half_life_minutes, ceiling=CEILING)
+    parameters = FlapParameters(
+        half_life_minutes=half_life_minutes, ceiling=CEILING, suppress_above=900.0, reuse_below=300.0
+    )
     brokers = charged(half_life_minutes)
     # The last one's is above today's ceiling: it is as if it had been so before.
-    before = {"broker-1": 700.0, "broker-2": 2_000.0, "broker-3": 5_000.0}
+    before = {"broker-1": (700.0, True), "broker-2": (2_000.0, False), "broker-3": (5_000.0, True)}
+
+    def of_broker(name: str, charges: Charges) -> list[Day]:
+        penalty, flag = before.get(name, (0.0, False))
+        return plain(charges, parameters, before=min(CEILING, penalty), flag=flag)
+
     expected = {
         (name, day(number)): each
         for name, charges in brokers.items()
-        for number, each in enumerate(plain(charges, parameters, before=min(CEILING, before.get(name, 0.0))))
+        for number, each in enumerate(of_broker(name, charges))
     }
     counts = {
         (name, day(number)): sum(charge[0] == number for charge in charges)
@@ -126,10 +149,11 @@ def test_a_penalty_decays_over_days_without_charges_in_one_pass_and_night_by_nig
     for number in range(DAYS):
         night = computed(spark, brokers, state, parameters, first=number, last=number)
         nightly += night
-        state = {row.broker_name: row.penalty_end for row in night}
+        state = {row.broker_name: (row.penalty_end, row.flagged) for row in night}
     for rows in (in_one_pass, nightly):
         assert len(rows) == BROKERS * DAYS
         assert {(row.broker_name, row.dt): row.charge_count for row in rows} == counts
         for row in rows:
-            penalties = (row.penalty_start, row.penalty_end)
-            assert penalties == pytest.approx(expected[row.broker_name, row.dt], rel=1e-9, abs=1e-9), row
+            *expected_penalties, at_start, at_end = expected[row.broker_name, row.dt]
+            assert [row.penalty_start, row.penalty_end] == pytest.approx(expected_penalties, rel=1e-9, abs=1e-9), row
+            assert (row.flagged_start, row.flagged) == (at_start, at_end), row
