@@ -1,4 +1,4 @@
-"""Penalty and flag, carried from day to day, also over days without charges: against plain Python, and night by night."""
+"""Penalty and flag from day to day, also over days without charges: against plain Python, and night by night."""
 
 from __future__ import annotations
 
