@@ -499,13 +499,18 @@ def broker_event(event: Event, *, event_at: datetime, seq: int) -> admin_service
         encoded.incarnation = event.broker.incarnation or ""
         encoded.state, encoded.planned = event.broker.state.phase, event.broker.state.planned
         if event.broker.state_for is not None:
-            encoded.state_for.CopyFrom(duration(event.broker.state_for))
+            encoded.state_for.CopyFrom(_as_recorded(event.broker.state_for))
     elif event.group is not None:
         encoded.identity.cluster, encoded.identity.broker_name = event.group
     if event.interval is not None:
-        encoded.interval.CopyFrom(duration(event.interval))
+        encoded.interval.CopyFrom(_as_recorded(event.interval))
     encoded.detail.CopyFrom(struct(event.detail))
     return encoded
+
+
+def _as_recorded(seconds: float) -> Duration:
+    # The history keeps milliseconds; half of one more would be shown as another tenth after a restart.
+    return duration(round(seconds, 3))
 
 
 def to_static_topic_mapping(
