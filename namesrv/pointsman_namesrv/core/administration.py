@@ -171,11 +171,12 @@ class Administration:
             refuse_if_any(order_violations(self._core.routes, key, value))
         return {SettingKey(SettingKind.KV, (namespace, key)): Setting((value,))}
 
-    def put_kv(self, namespace: str, key: str, value: str, *, by: str) -> Change:
+    def put_kv(self, namespace: str, key: str, value: str, *, by: str, is_followed: bool = False) -> Change:
         """Set one key of the KV configuration. Raises InvalidRequest, LimitExceeded.
 
         An order configuration with more queues than a registered broker has of the topic is an InvalidRequest, and a
-        list of name servers that follows a setting.
+        list of name servers that follows a setting. ``is_followed``: the value is read from there, so no command can
+        undo the change.
         """
         self.check_put_kv(namespace, key, value)
         before = self._core.kv.get(namespace, key)
@@ -189,6 +190,7 @@ class Administration:
             "value": self._recorded(namespace, value),
             "before": self._recorded(namespace, before),
             "by": by,
+            **({"followed": True} if is_followed else {}),
         }
         return Change(True, (Event(kind=EventKind.KV_CHANGED, reason=Reason.ADMIN, detail=detail),))
 

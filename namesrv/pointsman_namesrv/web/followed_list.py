@@ -69,7 +69,7 @@ class FollowedList:
         admin, entry = self._administration, (*_KEY, address_list.to_text(addrs))
 
         def apply() -> Change:
-            change = admin.put_kv(*entry, by=self._by)
+            change = admin.put_kv(*entry, by=self._by, is_followed=True)
             self._record(change.events)
             return change
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pointsman import address_list
 from pointsman.history.row_format import Row, detail_of
 
 CHANGES = frozenset(
@@ -112,7 +113,8 @@ def _described(row: Row, detail: Mapping[str, Any]) -> tuple[str, Any, Any, str 
         case "KV_CHANGED":
             namespace, key = str(detail.get("namespace")), str(detail.get("key"))
             what = f"order topic {key}" if namespace == ORDER_TOPIC_NAMESPACE else f"key {key} of {namespace}"
-            return what, detail.get("value"), before, _undo_kv(namespace, key, before)
+            undo = None if detail.get("followed") is True else _undo_kv(namespace, key, before)
+            return what, detail.get("value"), before, undo
         case "PERM_CHANGED":
             writable = detail.get("writable") is True
             command = "wipe-write-perm" if writable else "add-write-perm"
@@ -153,6 +155,10 @@ def _command(*words: str, arguments: Sequence[str] = (), options: Mapping[str, s
 
 def _undo_kv(namespace: str, key: str, before: object) -> str | None:
     is_order = namespace == ORDER_TOPIC_NAMESPACE
+    unit = address_list.unit_of(key) if namespace == address_list.NAMESPACE else None
+    if unit is not None and isinstance(before, str):
+        addrs = address_list.to_addrs(before)
+        return _command("nsaddr", "set", arguments=addrs, options={"--unit": unit} if unit else {})
     if before is None:
         if is_order:
             return _command("order-topic", "remove", arguments=[key])

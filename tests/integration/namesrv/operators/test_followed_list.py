@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from pointsman.history.operator_changes import operator_change
+from pointsman.history.row_format import good_row
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import AddressServerConfig, RemotingConfig
@@ -142,17 +145,18 @@ async def test_a_list_that_cannot_be_saved_does_not_apply(
         await is_sent(app, b"ns3:9876")
 
 
-async def test_a_change_is_in_the_history_with_both_values_and_the_setting_as_its_author(
+async def test_a_change_is_in_the_history_with_both_values_and_the_setting_as_its_author_and_no_command_undoes_it(
     file: ListFile, tmp_path: Path
 ) -> None:
     async with following(file, history=tmp_path / "history") as app:
         await is_sent(app, b"ns1:9876;ns2:9876")
         file.write("ns3:9876\n")
         await is_sent(app, b"ns3:9876")
-    rows = [row["detail"] for row in rows_in(tmp_path / "history") if row["event"] == "KV_CHANGED"]
-    assert [(row["before"], row["value"], row["by"]) for row in rows] == [
-        (None, "ns1:9876;ns2:9876", file.setting),
-        ("ns1:9876;ns2:9876", "ns3:9876", file.setting),
+    rows = (good_row(json.dumps(row)) for row in rows_in(tmp_path / "history"))
+    changes = [change for change in map(operator_change, filter(None, rows)) if change is not None]
+    assert [(change.before, change.after, change.by, change.undo) for change in changes] == [
+        (None, "ns1:9876;ns2:9876", file.setting, None),
+        ("ns1:9876;ns2:9876", "ns3:9876", file.setting, None),
     ]
 
 

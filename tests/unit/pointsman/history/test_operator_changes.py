@@ -62,6 +62,23 @@ def test_an_order_topic_has_its_own_commands() -> None:
     assert undo_of("KV_CHANGED", **key, value="a:8", before=None) == "pointsmanctl order-topic remove orders"
 
 
+def test_a_list_of_name_servers_has_its_own_command() -> None:
+    key: dict[str, Any] = {"namespace": "NSADDR", "value": "ns3:9876"}
+    assert undo_of("KV_CHANGED", **key, key="nsaddr", before="ns1:9876;ns2:9876") == (
+        "pointsmanctl nsaddr set ns1:9876 ns2:9876"
+    )
+    assert undo_of("KV_CHANGED", **key, key="nsaddr-blue", before="ns1:9876") == (
+        "pointsmanctl nsaddr set ns1:9876 --unit blue"
+    )
+    assert undo_of("KV_CHANGED", **key, key="nsaddr", before=None) == "pointsmanctl kv delete NSADDR nsaddr"
+
+
+def test_no_command_undoes_a_list_that_follows_dns_or_a_file() -> None:
+    key: dict[str, Any] = {"namespace": "NSADDR", "key": "nsaddr", "value": "ns3:9876", "followed": True}
+    assert undo_of("KV_CHANGED", **key, before="ns1:9876") is None
+    assert undo_of("KV_CHANGED", **key, before=None) is None
+
+
 def test_without_the_old_value_nothing_undoes_a_change_of_a_key() -> None:
     found = change("KV_CHANGED", namespace="LIMITS", key="orders", value="200", by="ann")
     assert found is not None
