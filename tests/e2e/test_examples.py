@@ -279,20 +279,24 @@ async def test_a_message_that_one_instance_sends_from_postgresql_is_skipped_by_a
     assert sorted(sent) == [b"order %d paid" % number for number in range(1, 5)]
 
 
+async def accepted(fleet: Examples, curl: str) -> str:
+    """What a service answers to the request of its docstring, which sends one message."""
+    program, _, method, url = shlex.split(curl)
+    assert program == "curl"
+    before = await messages_of("orders", fleet.name_server)
+    request = urllib.request.Request(url, method=method)  # the service is another process
+    status, answer = await asyncio.to_thread(_ask, request)
+    assert status == 202
+    assert await messages_of("orders", fleet.name_server) - before == Counter([("4711 paid", "paid")])
+    return answer
+
+
 async def test_the_flask_service_accepts_an_order_by_http_and_becomes_ready(fleet: Examples) -> None:
     _, command, curl, probe = fleet.commands("flask_service.py")
     service = await fleet.start(command)
     await service.says(lambda lines: any("Running on http://127.0.0.1" in line for line in lines))
-    program, _, method, url = shlex.split(curl)
-    assert program == "curl"
-    before = await messages_of("orders", fleet.name_server)
-
-    request = urllib.request.Request(url, method=method)  # the service is another process
-    status, answer = await asyncio.to_thread(_ask, request)
-
-    assert status == 202
+    answer = await accepted(fleet, curl)
     assert re.fullmatch(r"broker-[ab]:[0-3] [0-9a-f]{32}", "{queue} {message_id}".format(**json.loads(answer)))
-    assert await messages_of("orders", fleet.name_server) - before == Counter([("4711 paid", "paid")])
     probe_url = shlex.split(probe)[1]
     await eventually(lambda: _get(probe_url) == (200, "[]\n"))
     await service.says(lambda lines: "changed: b'4711 paid'" in lines)
@@ -434,16 +438,8 @@ async def test_the_fastapi_service_accepts_an_order_by_http_and_becomes_ready(fl
     _, command, curl, probe = fleet.commands("fastapi_service.py")
     service = await fleet.start(command)
     await service.says(lambda lines: any("Uvicorn running on" in line for line in lines))
-    program, _, method, url = shlex.split(curl)
-    assert program == "curl"
-    before = await messages_of("orders", fleet.name_server)
-
-    request = urllib.request.Request(url, method=method)  # the service is another process
-    status, answer = await asyncio.to_thread(_ask, request)
-
-    assert status == 202
+    answer = await accepted(fleet, curl)
     assert re.fullmatch(r'\{"message_id":"[0-9a-f]{32}","queue":"broker-[ab]:[0-3]"\}', answer)
-    assert await messages_of("orders", fleet.name_server) - before == Counter([("4711 paid", "paid")])
     await eventually(lambda: _ask(urllib.request.Request(shlex.split(probe)[1])) == (200, "[]"))
     await service.is_interrupted()
     assert any("Application shutdown complete" in line for line in service.lines())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from pointsman_client import (
     ConsumeMode,
     GroupModeError,
     Message,
+    PointsmanError,
+    Producer,
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
@@ -38,6 +42,9 @@ MESSAGES = 10_000
 LEASE_SECONDS = 10.0
 PATIENCE_SECONDS = 240.0
 """A broker delivers again some seconds after the end of a lease (``PopReviveService``)."""
+
+OFFSETS_WRITTEN_SECONDS = 12.0
+"""A broker has written its offsets by then (``flushConsumerOffsetInterval``, 5 s)."""
 
 _numbers = count()
 
@@ -94,6 +101,26 @@ async def received(consumer: SimpleConsumer, wanted: int) -> list[ReceivedMessag
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(found) < wanted:
             found += await consumer.receive(timeout_seconds=5.0)
+    return found
+
+
+async def attempted(producer: Producer, message: Message) -> bool:
+    try:
+        await producer.send(message)
+    except PointsmanError:
+        return False
+    return True
+
+
+async def received_until(consumer: SimpleConsumer, body: bytes) -> list[ReceivedMessage]:
+    """What is received until a message with this body is, each acknowledged."""
+    found: list[ReceivedMessage] = []
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while body not in {message.body for message in found}:
+            with suppress(PointsmanError):
+                messages = await consumer.receive(timeout_seconds=5.0)
+                found += messages
+                await consumer.ack(*messages)
     return found
 
 
@@ -157,6 +184,23 @@ async def test_an_ordered_group_has_one_receiver_for_a_queue(brokers: Brokers) -
         assert b.body == b"b"
         again = (await received(x, 1))[0]
         assert (again.body, again.reconsume_times) == (b"b", 1)
+
+
+async def test_a_killed_broker_repeats_only_what_it_delivered_since_it_wrote_its_offsets(brokers: Brokers) -> None:
+    topic = await topic_with(brokers, "a", "b")
+    async with leasing(brokers, topic) as consumer:
+        await consumer.ack(*await received(consumer, 2))
+        await asyncio.sleep(OFFSETS_WRITTEN_SECONDS)
+        async with brokers.producer() as producer:
+            await producer.send(Message(topic, b"c"))
+            await consumer.ack(*await received(consumer, 1))
+            brokers.broker.end(signal.SIGKILL)
+            await asyncio.to_thread(brokers.broker.start_again)
+            await eventually(lambda: brokers.name_server.perms(topic), what="the broker")
+            await read_until(partial(attempted, producer, Message(topic, b"d")), bool)
+        found = [message for message in await received_until(consumer, b"d") if message.body != b"d"]
+        again = [*found, *await consumer.receive(timeout_seconds=2 * LEASE_SECONDS)]
+        assert {message.body for message in again} <= {b"c"}
 
 
 async def test_after_its_last_delivery_a_message_is_a_dead_letter(brokers: Brokers) -> None:
