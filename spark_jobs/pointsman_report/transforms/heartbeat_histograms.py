@@ -39,14 +39,20 @@ def beats(events: DataFrame, clocks: DataFrame) -> DataFrame:
 
     One row per broker and day with heartbeats; key: ``dt``, instance.
     """
-    counted = _counted(events, clocks).groupBy("dt", *INSTANCE, "event", "node", "up_to_ms")
-    # The observer matters for late heartbeats only; in every group it would triple their number.
-    by_bucket = counted.agg(
-        F.sum("beats").alias("beats"),
-        F.min("min_ms").alias("min_ms"),
-        F.max("max_ms").alias("max_ms"),
-        F.max("announced").alias("announced"),
-        F.max("clock_ahead_ms").alias("clock_ahead_ms"),
+    counted = _counted(events, clocks)
+    is_checkpoint = F.col("event") == _CHECKPOINT
+    # Spark would sort all rows for an aggregate of structures, such as ``announced``, which only checkpoints have.
+    by_bucket = (
+        counted.filter(~is_checkpoint)
+        # The observer matters for late heartbeats only; in every group it would triple their number.
+        .groupBy("dt", *INSTANCE, "event", "node", "up_to_ms")
+        .agg(
+            F.sum("beats").alias("beats"),
+            F.min("min_ms").alias("min_ms"),
+            F.max("max_ms").alias("max_ms"),
+            F.max("clock_ahead_ms").alias("clock_ahead_ms"),
+        )
+        .unionByName(counted.filter(is_checkpoint), allowMissingColumns=True)
     )
     one = F.struct(F.col("up_to_ms").isNull().alias("beyond"), "up_to_ms", "beats")
     sums = by_bucket.groupBy("dt", *INSTANCE).agg(

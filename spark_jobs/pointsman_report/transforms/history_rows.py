@@ -162,17 +162,17 @@ def quarantine_day(*, first_day: date, last_day: date) -> Column:
 def read_of_files(parsed: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
     """Count good rows and bad lines by file and day; the day is null for rows dated outside the days.
 
-    One row per file and day; key: ``file``, ``day``.
+    One row per file, day and fault; key: ``file``, ``day``, ``fault``.
     """
     is_good, inside = F.col("problem").isNull(), _within("dt", first_day, last_day)
     older, ahead = is_good & (F.col("dt") < lit_day(first_day)), is_good & (F.col("dt") > lit_day(last_day))
     behind_folder = F.date_diff(F.when(older, _folder_day()), "dt") > _CLOCK_WRONG_DAYS
     of_quarantine = quarantine_day(first_day=first_day, last_day=last_day)
     day = F.when(is_good & inside, F.col("dt")).when(~is_good, of_quarantine)
-    counted = parsed.groupBy("file", day.alias("day")).agg(
+    # With the fault as an aggregate, Spark would sort all rows: it is a text.
+    counted = parsed.groupBy("file", day.alias("day"), "fault").agg(
         F.count_if(is_good & inside).alias("rows"),
         F.count_if(~is_good).alias("bad_lines"),
-        F.max("fault").alias("fault"),
         F.count_if(older).alias("older_rows"),
         F.greatest(F.max(F.when(older, F.col("dt"))), lit_day(_FIRST_DAY)).alias("older_to"),
         F.count_if(behind_folder).alias("misdated_rows"),
