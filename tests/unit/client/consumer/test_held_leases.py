@@ -83,7 +83,7 @@ async def test_an_acknowledgement_waits_for_the_renewal_in_flight(
     renewing = asyncio.create_task(held.renew())
     await eventually(lambda: broker.changes == 1)
     finishing = asyncio.create_task(held.acknowledge([LEASED]))
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)  # without the rule, it has arrived by then
     assert broker.acknowledged == []
     broker.fault = BrokerTimeoutError("a:1", "no response within 3 s") if is_lost else None
     broker.may_respond.set()

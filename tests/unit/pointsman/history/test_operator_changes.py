@@ -118,16 +118,17 @@ def test_names_and_values_that_begin_with_a_dash_are_no_options() -> None:
         undo_of("KV_CHANGED", namespace="n", key="-k", value="v", before=None),
         undo_of("KV_CHANGED", namespace="-n", key="k", value="v", before="-v"),
         undo_of("KV_CHANGED", namespace="ORDER_TOPIC_CONFIG", key="-t", value="a:8", before=None),
+        undo_of("KV_CHANGED", namespace="NSADDR", key="nsaddr--u", value="ns2:9876", before="ns1:9876"),
         undo_of("GUARD_ON", cluster, mode="HOLD", before={"mode": "AUTO"}),
         undo_of("MAINTENANCE_OFF", cluster, note="", before={"seconds": 90.0, "note": "-x"}),
     ]
     found = [parsed(line) for line in undone if line is not None]
     assert [name for name, _ in found] == [
-        *("add-write-perm", "kv delete", "kv put", "order-topic remove", "guard", "maintenance on"),
+        *("add-write-perm", "kv delete", "kv put", "order-topic remove", "nsaddr set", "guard", "maintenance on"),
     ]
     values = [{value for value in options.values() if isinstance(value, str)} for _, options in found]
     assert [{each for each in given if each.startswith("-")} for given in values] == [
-        *({"-b", "-c"}, {"-k"}, {"-n", "-v"}, {"-t"}, {"-c"}, {"-x"}),
+        *({"-b", "-c"}, {"-k"}, {"-n", "-v"}, {"-t"}, {"-u"}, {"-c"}, {"-x"}),
     ]
 
 
