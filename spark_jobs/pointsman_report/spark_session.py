@@ -36,8 +36,7 @@ _FOLDER_DAY = re.compile(r"/dt=(\d{4}-\d{2}-\d{2})/")
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 MIN_JAVA = 17
 SMALL_BYTES = 32 * 2**20
-"""With less input, planning and compiling take longer than the rows: a night of 29 MB, 1,900 brokers at one name
-server, took 14 % less time with the settings for small input, one of 15 MB 20 % less."""
+"""With less input, planning and compiling take longer than the rows; measured up to 29 MB."""
 ONE_COMPILER_BYTES = 64 * 2**20
 """With less input, Java's second compiler takes more time than its code saves; measured up to 56 MB."""
 SMALL_BROKER_DAYS, ONE_COMPILER_BROKER_DAYS = 200_000, 1_000_000
@@ -71,7 +70,7 @@ SETTINGS = {
     # Without this, each call on a column or table makes five calls to Java for its position in the code: 30 % of all
     # calls.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # And Java looks at its own stack for the same purpose: 5 % of the CPU of a small night.
+    # And Java looks at its own stack for the same purpose.
     "spark.sql.dataFrameQueryContext.enabled": "false",
     "spark.log.level": "ERROR",
 }

@@ -30,9 +30,12 @@ REGISTER = "/pointsman.v1.RegistrationService/RegisterBroker"
 KEEP_ALIVE = "/pointsman.v1.RegistrationService/KeepAlive"
 HEALTH = "/grpc.health.v1.Health/Watch"
 STREAMS_A_CONNECTION = 900
+STALLED_A_CONNECTION = 4
+"""The lane refuses calls of a connection with 1 MiB unread: with more, watches would not reach the limit of all."""
 BATCH = 100
 PADDING = "n" * 105
 """A topic name of the review: 110 characters and more."""
+Act = Callable[[grpc.aio.Channel, int], Coroutine[Any, Any, None]]
 WIDE, NARROW, NOISY = "wide", "narrow", "noisy"
 """Of the history of the test: a topic of all brokers and one of some, a broker with more events than an answer has."""
 PAGE_ASKERS = 4
@@ -78,13 +81,13 @@ class Greedy:
     async def _channel(self) -> grpc.aio.Channel:
         return await self._stack.enter_async_context(grpc.aio.insecure_channel(self._addr, options=OPTIONS))
 
-    async def _each(self, count: int, act: Callable[[grpc.aio.Channel, int], Coroutine[Any, Any, None]]) -> int:
+    async def _each(self, count: int, act: Act, share: int = STREAMS_A_CONNECTION) -> int:
         """Do something ``count`` times, over as many connections as that needs; return how often it was served."""
-        served, channels = 0, [await self._channel() for _ in range(-(-count // STREAMS_A_CONNECTION))]
+        served, channels = 0, [await self._channel() for _ in range(-(-count // share))]
         for start in range(0, count, BATCH):
             numbers = range(start, min(start + BATCH, count))
             made = await asyncio.gather(
-                *(act(channels[number // STREAMS_A_CONNECTION], number) for number in numbers), return_exceptions=True
+                *(act(channels[number // share], number) for number in numbers), return_exceptions=True
             )
             served += sum(not isinstance(result, BaseException) for result in made)
         return served
@@ -109,7 +112,7 @@ class Greedy:
     async def _stall(self, count: int) -> int:
         """Watch that topic, and read nothing."""
         request = WatchTopicRoutesRequest(topics=[KnownRoute(topic="wide")]).SerializeToString()
-        return await self._open_streams(count, lambda channel: _watching(channel)(request))
+        return await self._open_streams(count, lambda channel: _watching(channel)(request), STALLED_A_CONNECTION)
 
     async def _topics(self, brokers: int, topics: int) -> int:
         served, channel = 0, await self._channel()
@@ -145,13 +148,15 @@ class Greedy:
     async def _health(self, count: int) -> int:
         return await self._open_streams(count, lambda channel: _watching(channel, HEALTH)(b""))
 
-    async def _open_streams(self, count: int, call: Callable[[grpc.aio.Channel], Any]) -> int:
+    async def _open_streams(
+        self, count: int, call: Callable[[grpc.aio.Channel], Any], share: int = STREAMS_A_CONNECTION
+    ) -> int:
         async def open_one(channel: grpc.aio.Channel, _: int) -> None:
             opened = call(channel)
             self._calls.append(opened)
             await opened.wait_for_connection()
 
-        return await self._each(count, open_one)
+        return await self._each(count, open_one, share)
 
     async def _knock(self, seconds: float, a_second: int, topics: int) -> dict[str, int]:
         """Open watches at a steady pace; return how each ended, or that it was served."""

@@ -208,8 +208,7 @@ async def test_watchers_that_do_not_read_large_changes_use_no_more_than_their_li
             f"{STALLED} watches that read nothing of a route of {WIDE_BROKERS} brokers: {opened} opened, "
             f"{grown / 1e6:.0f} MB, {ended:.0f} ended; p99 of others {client.p99() * 1e3:.0f} ms"
         )
-        # The lane refuses calls of a connection with 1 MiB unread, mostly before all watches reach their own limit.
-        assert opened < STALLED or ended > 0
+        assert ended > 0
         # In addition to the limit: the watch itself, and what its flow control lets through.
         assert grown < MAX_UNREAD_BYTES + STALLED * 128 * 1024
 
